@@ -16,7 +16,7 @@ run: setup ## The main job: a broker, workers, a burst of jobs, a worker killed,
 test: lint types layers pytest ## Everything that has to hold: ruff, mypy, import-linter, pytest
 
 lint: setup
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && $(PY) scripts/words.py
 
 types: setup
 	@.venv/bin/mypy

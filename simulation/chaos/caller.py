@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from casque.client.connecting import through_brokers
 from casque.client.job import Job
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS, NewJob, Queue
-from casque.client.reaching import through_brokers
 from casque.client.staging import StagedJobs, StagedPart, Stager
 from casque.clock import SystemClock
 from casque.errors import (

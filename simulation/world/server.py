@@ -12,8 +12,8 @@ import grpc
 
 from casque.app.ring import Peers
 from casque.app.server import BrokerServer, ServeOptions
+from casque.client.connecting import AddressFinder, BucketFinder
 from casque.client.opening import Parts
-from casque.client.reaching import AddressFinder, BucketFinder
 from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
 from casque.clock import Random

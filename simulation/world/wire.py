@@ -9,7 +9,7 @@ import asyncio
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
-from casque.client.reaching import AddressFinder, BucketFinder
+from casque.client.connecting import AddressFinder, BucketFinder
 from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.clock import Random
 from casque.errors import BrokerUnreachableError, CasqueError, UnknownOutcomeError

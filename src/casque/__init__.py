@@ -9,10 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from casque.client.connecting import ClientTlsFiles
 from casque.client.heartbeat import HeartbeatManager
 from casque.client.job import Job, JobStatus, QueueState
 from casque.client.queue import NewJob, Queue
-from casque.client.reaching import ClientTlsFiles
 from casque.client.small import BrokerQueue, DirectQueue
 from casque.client.sync import SyncJob, SyncQueue
 from casque.errors import (
@@ -179,7 +179,7 @@ _HOMES = {
     "clone_queue": "casque.client.copying",
     "restore_queue": "casque.client.copying",
 }
-"""What is imported when it is first asked for: programs that only enqueue bytes do without."""
+"""Imported on first use: programs that only enqueue bytes do without."""
 
 
 def __getattr__(name: str) -> object:

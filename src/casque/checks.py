@@ -1,4 +1,4 @@
-"""Input is checked where it enters; an error names the argument and what it takes."""
+"""Input checks. Input is checked where it enters; an error names the argument and what it takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from casque.settings import milliseconds
 from casque.types import Backoff, Gate, JobState, Missed, Progress, ZoneLease, ZoneRules
 
 ZONES_MAX = 1_000
-"""That one claim may name."""
+"""Zones in one claim."""
 ZONES_SHOWN_MAX = 10_000
 ZONE_WEIGHTS = 0.001, 1_000.0
 ZONE_RATES = 0.001, 1_000_000.0
@@ -20,15 +20,15 @@ KEY_MAX = 1024
 ERROR_MAX = 4096
 RESULT_MAX = 256 * 1024
 BATCH_MAX = 100_000
-"""Jobs that are claimed, or settled, at once. More would keep everybody else waiting for a good part of a second."""
+"""Jobs claimed, or settled, at once. More would block other callers for a good part of a second."""
 SCHEDULE_MAX = 200
-"""Of a schedule's name: with the time of a tick it is the id of a job."""
+"""Length of a schedule's name: together with the time of a tick it is the id of a job."""
 SCHEDULED_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 64
 HEADERS_CHARACTERS_MAX = 16_384
 LONGEST_S = 1000 * 365 * 24 * 3600
 MOMENTS_MS = (-62_135_596_800_000, 253_402_300_799_999)
-"""The years 1 to 9999: what a calendar, and so whoever looks at a job, can show."""
+"""The years 1 to 9999, which calendars can show."""
 _INT64 = 2**63
 
 
@@ -72,7 +72,7 @@ def max_crashes(value: Any) -> int:
 
 
 def result(value: Any) -> bytes | None:
-    """What a worker has to say about a job that is done. It is kept with the job, so it had better be short."""
+    """A worker's result of a job. It is stored with the job, so it should be short."""
     return None if value is None else blob("result", value, RESULT_MAX)
 
 
@@ -87,7 +87,7 @@ PROGRESS_MAX = 1e15
 
 
 def progress(done: Any, total: Any = None, note: Any = None) -> Progress:
-    """How far an attempt has come."""
+    """Progress of an attempt."""
     for what, value in (("done", done), ("total", total)):
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= PROGRESS_MAX
         if not is_number and not (value is None and what == "total"):
@@ -104,7 +104,7 @@ def job_id(value: Any) -> str:
 
 
 def lease_token(value: Any) -> int:
-    """Of a verb that needs one."""
+    """For verbs that require a token."""
     if (checked := token(value)) is None:
         raise InvalidInputError("a lease without a token cannot be given back: pass the job as it was claimed")
     return checked
@@ -141,14 +141,14 @@ def missed(value: Any) -> Missed:
 
 
 def whole(argument: str, value: Any, least: int, most: int = _INT64 - 1) -> int:
-    """A whole number that fits into 64 bits wherever it goes."""
+    """An integer that fits into 64 bits everywhere."""
     if type(value) is not int or not least <= value <= most:
         raise InvalidInputError(f"{argument} must be a whole number from {least} to {most}, not {shown(value)}")
     return value
 
 
 def number(argument: str, value: Any, least: float, most: float) -> float:
-    """Not NaN either, which compares with nothing."""
+    """Refuses NaN, too, which compares with nothing."""
     if (type(value) is not float and type(value) is not int) or not least <= value <= most:
         raise InvalidInputError(f"{argument} must be a number from {least:g} to {most:g}, not {shown(value)}")
     return float(value)
@@ -161,7 +161,7 @@ def flag(argument: str, value: Any) -> bool:
 
 
 def text(argument: str, value: Any, longest: int) -> str:
-    """Any characters that UTF-8 has, also none at all."""
+    """Any text that UTF-8 can encode, including an empty one."""
     if not _is_text(value):
         raise InvalidInputError(f"{argument} must be a str in characters that UTF-8 has, not {type(value).__name__}")
     if len(value) > longest:
@@ -178,7 +178,7 @@ def blob(argument: str, value: Any, longest: int) -> bytes:
 
 
 def few_headers(value: Any) -> dict[str, str]:
-    """Headers, and no more of them than belong beside a payload."""
+    """Headers, of limited number and size."""
     checked = headers(value)
     if len(checked) > HEADERS_MAX:
         raise InvalidInputError(f"headers must be at most {HEADERS_MAX}, not {len(checked)}; use the payload")
@@ -192,7 +192,7 @@ def few_headers(value: Any) -> dict[str, str]:
 
 
 def backoff(value: Any) -> Backoff:
-    """A spread that is no number would reach the arithmetic of the queue itself."""
+    """Checks `spread`, too: a value that is not a number would reach the queue's own arithmetic."""
     if not isinstance(value, Backoff):
         raise InvalidInputError(f"backoff must be a Backoff, not {type(value).__name__}")
     whole("backoff.base_ms", value.base_ms, 0, LONGEST_S * 1000)
@@ -202,7 +202,7 @@ def backoff(value: Any) -> Backoff:
 
 
 def shown(value: Any) -> str:
-    """Enough of a value to recognise it by, however large it is."""
+    """Enough of a value to recognise it, however large it is."""
     if isinstance(value, int | float | str | bytes | None):
         try:
             return f"{value if not isinstance(value, str | bytes) else value[:80]!r:.80}"
@@ -274,7 +274,7 @@ def zones(value: Any) -> tuple[str, ...] | None:
 
 
 def zone_lease(value: Any, zones: tuple[str, ...] | None = None) -> tuple[str, int]:
-    """What a call shows of it: its zone, and its token."""
+    """The zone and token of a zone lease."""
     if type(value) is not ZoneLease:
         raise InvalidInputError(f"zone_lease must be a ZoneLease, not {type(value).__name__}")
     shown_lease = value.zone, value.token
@@ -283,7 +283,7 @@ def zone_lease(value: Any, zones: tuple[str, ...] | None = None) -> tuple[str, i
 
 
 def shown_zone_lease(value: Any, zones: tuple[str, ...] | None) -> None:
-    """As a claim shows it: the zone is the only one that the claim is about."""
+    """For a claim with a zone lease: the claim must not name other zones."""
     if type(value) is not tuple or len(value) != 2:
         raise InvalidInputError("zone_lease must be a zone and a token")
     zone(value[0])
@@ -293,7 +293,7 @@ def shown_zone_lease(value: Any, zones: tuple[str, ...] | None) -> None:
 
 
 def zone_rules(value: Any) -> ZoneRules:
-    """What may be set for a zone."""
+    """Rules of a zone."""
     if type(value) is not ZoneRules:
         raise InvalidInputError(f"rules must be ZoneRules, not {type(value).__name__}")
     number("weight", value.weight, *ZONE_WEIGHTS)
@@ -333,7 +333,7 @@ def span_ms(argument: str, value: Any) -> int:
     if not 0 <= seconds <= LONGEST_S:
         raise InvalidInputError(f"{argument} must be from 0 to {LONGEST_S} seconds (a thousand years), not {value!r}")
     if not seconds:
-        return 0  # what every call that does not wait asks for
+        return 0  # the most common value
     return milliseconds(timedelta(seconds=seconds))
 
 
@@ -349,18 +349,18 @@ def moment_ms(argument: str, value: Any) -> int:
 
 
 def moment(argument: str, value: Any) -> datetime:
-    """A moment in time, whatever the zone it is told in."""
+    """A moment in time, in any time zone."""
     moment_ms(argument, value)
     assert isinstance(value, datetime)
     return value
 
 
 def error_text(value: Any) -> str | None:
-    """An exception or a text, cut to what is worth keeping."""
+    """An exception or a text, truncated."""
     if value is None:
         return None
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
-    # File names that are not UTF-8 reach exception texts as halves of characters, which no JSON can hold.
+    # File names that are not UTF-8 appear in exception texts as lone surrogates, which JSON cannot hold.
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= ERROR_MAX else text[: ERROR_MAX - 1] + "…"
 

@@ -1,7 +1,6 @@
 """Time, timers, randomness and ids: the only module that asks the machine for them.
 
-Everything else gets a `Clock` and a `random.Random`, so that tests and the simulator can decide what time it is
-and what chance brings.
+All other code gets a `Clock` and a `random.Random`, so that tests and the simulator control time and randomness.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """What a part may know about time."""
+    """A source of time."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch: for people and for ordering jobs, never for judging a lease."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that only ever grow: what leases and retries are judged by."""
+        """Milliseconds that only ever grow: for leases and retries."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer: ...
@@ -54,12 +53,12 @@ class SystemClock:
 
 
 async def yield_once() -> None:
-    """Let everything run that is ready now, once."""
+    """Let other ready tasks run once."""
     await asyncio.sleep(0)
 
 
 _shared = random.Random(os.urandom(32))  # ids and jitter, not secrets
-# A forked child would otherwise go on with its parent's numbers and hand out the same ids.
+# A forked child would otherwise continue with its parent's numbers and produce the same ids.
 os.register_at_fork(after_in_child=lambda: _shared.seed(os.urandom(32)))
 
 
@@ -79,5 +78,5 @@ def new_id(rng: Random) -> str:
 
 
 def new_nonce(rng: Random) -> str:
-    """A short random name that nobody else will pick: 64 bits."""
+    """A unique short random name: 64 bits."""
     return f"{rng.getrandbits(64):016x}"

@@ -1,9 +1,8 @@
-"""When a schedule is due: the five fields of cron, in a time zone. Pure arithmetic, without a clock.
+"""Cron expressions in a time zone. Pure arithmetic, without a clock.
 
-Two days a year have an hour too few or too many. A schedule that runs in every hour goes by the time that passes: it
-skips what the clock skips and runs through an hour that is repeated both times. One that names hours runs once for
-every time it names: what the clock skips is made up for at the moment of the jump, and of a repeated hour the first
-counts.
+Two days a year have an hour too few or too many. A schedule that runs in every hour follows elapsed time: it skips an
+hour that the clock skips, and runs in both passes of a repeated hour. A schedule that names hours runs once for every
+time it names: at the moment of the jump for a skipped time, and in the first pass of a repeated hour.
 """
 
 from __future__ import annotations
@@ -57,12 +56,12 @@ class Cron:
         minutes, hours, self._monthdays, self._months, weekdays = fields
         self._minutes, self._hours = sorted(minutes), sorted(hours)
         self._weekdays = frozenset(day % 7 for day in weekdays)
-        # As cron has it: if both say which days, either will do.
+        # As in cron: if both day fields are restricted, either may match.
         self._either = not stars[2] and not stars[4]
         self._by_elapsed = len(hours) == 24
 
     def next_after(self, ms: int) -> int:
-        """The first moment after this one at which it is due, in milliseconds since the epoch.
+        """The first due moment after this one, in milliseconds since the epoch.
 
         >>> parse("*/5 * * * *").next_after(0)
         300000
@@ -73,10 +72,10 @@ class Cron:
         return self._next_elapsed(ms) if self._by_elapsed else self._next_named(ms)
 
     def latest(self, first_ms: int, until_ms: int) -> int:
-        """The last of its moments up to `until_ms`, if `first_ms` is one and not later than that."""
+        """The last due moment up to `until_ms`; `first_ms` must be one, and not later than that."""
         latest = first_ms
         for span_ms in _SPANS_MS:
-            # Without counting the moments of a year: from ever further back, until there is one.
+            # Search from ever further back, instead of counting through a whole year.
             at = max(first_ms, until_ms - int(span_ms))
             while (at := self.next_after(at)) <= until_ms:
                 latest = at
@@ -84,7 +83,7 @@ class Cron:
                 break
         return latest
 
-    # --- The time that passes: from one change of the clock to the next ---
+    # --- Elapsed time: from one change of the clock to the next ---
 
     def _next_elapsed(self, ms: int) -> int:
         at_ms, offset = ms, self._offset(ms)
@@ -101,7 +100,7 @@ class Cron:
             local = _plus(_EPOCH.replace(tzinfo=None), at_ms + offset)
             inclusive = True
 
-    # --- The times that are named ---
+    # --- Named times ---
 
     def _next_named(self, ms: int) -> int:
         local = _plus(_EPOCH.replace(tzinfo=None), ms + self._offset(ms))
@@ -112,7 +111,7 @@ class Cron:
                 return found_ms
 
     def _moment(self, local: datetime) -> int:
-        """When the clock shows this, for the first time; or when it jumps over it."""
+        """When the local clock shows this for the first time, or when it jumps over it."""
         first = _ms(local.replace(tzinfo=self._zone, fold=0))
         if self._offset(first) == _ms(local.replace(tzinfo=UTC)) - first:
             return first
@@ -154,7 +153,7 @@ class Cron:
     # --- The zone ---
 
     def _offset(self, ms: int) -> int:
-        """How far the zone's clock is ahead of UTC at that moment."""
+        """The zone's offset from UTC at that moment."""
         offset = _plus(_EPOCH, ms).astimezone(self._zone).utcoffset()
         assert offset is not None
         return offset // timedelta(milliseconds=1)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class CasqueError(Exception):
-    """The base of all of casque's errors. They travel between processes as what they were made from."""
+    """The base of all of casque's errors. They are pickled as their arguments."""
 
     _made_from: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -30,7 +30,7 @@ class InvalidInputError(CasqueError, ValueError):
 
 
 class InvalidPayloadError(InvalidInputError):
-    """A payload that does not fit what its entrypoint takes. `problem` says where. Trying again will not help."""
+    """A payload that its entrypoint does not accept. `problem` says where. Trying again will not help."""
 
     def __init__(self, entrypoint: str, problem: str) -> None:
         super().__init__(f"the payload does not fit what {entrypoint!r} takes: {problem}")
@@ -39,14 +39,14 @@ class InvalidPayloadError(InvalidInputError):
 
 
 class NotUnderstoodError(InvalidPayloadError):
-    """Arguments that this version of a function does not take: another version enqueued the job, as a rule.
+    """Arguments that this version of a function does not take, usually because another version enqueued the job.
 
-    A worker that meets one gives the job back for others.
+    The worker gives the job back for others.
     """
 
 
 class JobNotFoundError(CasqueError):
-    """No unfinished job has this id: it was never there, or somebody finished it."""
+    """No unfinished job has this id: it never existed, or it has finished."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"job {job_id!r} is not in the queue: it was finished or never enqueued")
@@ -105,7 +105,7 @@ class ScheduleNotFoundError(CasqueError):
 
 
 class ReadOnlyError(CasqueError):
-    """The queue was opened as of some moment in the past, which nobody can change."""
+    """The queue was opened as of a moment in the past, which cannot be changed."""
 
     def __init__(self, position: int) -> None:
         super().__init__(
@@ -126,7 +126,7 @@ class NoHistoryError(CasqueError):
 
 
 class HistoryGoneError(CasqueError):
-    """What was asked for lies further back than the queue remembers. `oldest` is the first position that is left."""
+    """The requested position is further back than the queue remembers. `oldest` is the first position that is left."""
 
     def __init__(self, asked: str, oldest: int) -> None:
         super().__init__(
@@ -141,7 +141,7 @@ class HistoryGoneError(CasqueError):
 
 
 class CASConflictError(CasqueError):
-    """A conditional write lost its race. Retried inside; seen only when every retry lost too."""
+    """A conditional write lost its race. Retried internally; raised only when every retry lost, too."""
 
 
 class NoLeaderError(CasqueError):
@@ -168,7 +168,7 @@ class LimitReachedError(CasqueError):
 
 
 class QueueDrainingError(CasqueError):
-    """Nothing may be added to this queue, or to one `entrypoint`, until somebody opens it again. Nothing was added."""
+    """Nothing can be added to this queue, or to one `entrypoint`, until it is resumed. Nothing was added."""
 
     def __init__(self, entrypoint: str | None = None) -> None:
         what, where = ("the queue", "") if entrypoint is None else (f"{entrypoint!r}", f" --entrypoint {entrypoint}")
@@ -181,9 +181,9 @@ class QueueDrainingError(CasqueError):
 
 class ZoneMovedError(CasqueError):
     """This shard of a ring is not the one for these jobs: their `zone` is elsewhere, or the ring has changed since the
-    caller looked. `generation` is that of the ring the shard knows. Nothing was done.
+    caller read it. `generation` is that of the ring the shard knows. Nothing was done.
 
-    Whoever opens the ring itself never sees it: the jobs are taken to the right shard.
+    Callers of the ring itself never see it: the ring sends the jobs to the right shard.
     """
 
     def __init__(self, zone: str | None, generation: int) -> None:
@@ -216,9 +216,9 @@ class UnknownOutcomeError(CasqueError):
 
 
 class LeadershipLostError(UnknownOutcomeError):
-    """Another broker leads now. `address` is where to find it, if it said so.
+    """Another broker leads now. `address` is where to find it, if it is known.
 
-    Ask there, with the same `request_id`: what was asked here may have been done.
+    Repeat the call there, with the same `request_id`: it may have been carried out here.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -228,9 +228,9 @@ class LeadershipLostError(UnknownOutcomeError):
 
 
 class QueueReplacedError(UnknownOutcomeError):
-    """Another queue stands where this one was: it was converted while it was open here, or overwritten.
+    """Another queue is in the place of this one: it was converted while it was open here, or overwritten.
 
-    Open it again. What was acknowledged is in it; what was asked just now may be.
+    Open it again. It contains what was acknowledged; the call just made may be included.
     """
 
     def __init__(self, now: str) -> None:
@@ -246,14 +246,14 @@ class QueueReplacedError(UnknownOutcomeError):
 
 
 class StorageError(CasqueError):
-    """The storage failed. `cause` is what it said."""
+    """The storage failed. `cause` is its error."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
         self.cause = cause
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Causes come from anywhere; one that cannot travel must not keep the error itself from doing so.
+        # A cause may be any exception; one that cannot be pickled must not prevent the error itself from being.
         try:
             pickle.dumps(self.cause)
         except Exception:  # noqa: BLE001
@@ -265,15 +265,15 @@ class StorageError(CasqueError):
 
 
 class StoreAccessError(StorageError):
-    """The storage refused the credentials, or the bucket is not there."""
+    """The storage refused the credentials, or the bucket does not exist."""
 
 
 class UnsafeStoreError(StorageError):
-    """The storage does not keep the promises that a queue needs; see `casque doctor`."""
+    """The storage lacks guarantees that a queue needs; see `casque doctor`."""
 
 
 class QueueLedError(CasqueError):
-    """A broker leads this queue: only it may write. `address` is where to find it, if it said so."""
+    """A broker leads this queue: only it may write. `address` is where to find it, if it is known."""
 
     def __init__(self, address: str | None = None) -> None:
         where = f"at {address}" if address else "which gave no address"
@@ -285,8 +285,9 @@ class QueueLedError(CasqueError):
 
 
 class QueueCopiedError(CasqueError):
-    """This is a copy of a queue that a broker leads elsewhere: what its head says about the broker is about the
-    original. Nothing was sent there. `address` is that of the original's broker."""
+    """This is a copy of a queue that a broker leads elsewhere: its head names the broker of the original. Nothing was
+    sent
+    there. `address` is that of the original's broker."""
 
     def __init__(self, address: str | None = None) -> None:
         super().__init__(
@@ -299,7 +300,7 @@ class QueueCopiedError(CasqueError):
 
 
 class RingError(CasqueError):
-    """This is a ring of shards, and what was asked for works on a single queue. `what` says what to do instead."""
+    """This is a ring of shards, and the operation works on a single queue. `what` says what to do instead."""
 
     def __init__(
         self, what: str = "open it with Queue.open, or give the URL of one of its shards, URL/shards/0000"
@@ -309,7 +310,7 @@ class RingError(CasqueError):
 
 
 class NotAuthenticatedError(CasqueError):
-    """The broker wants a token and got none, or one that it does not know."""
+    """The broker requires a token and got none, or an unknown one."""
 
 
 class NotAllowedError(CasqueError):
@@ -343,7 +344,7 @@ class WorkFailedError(CasqueError):
 
 
 class JobFailedError(CasqueError):
-    """There is no result and there will be none: the job is dead, or was cancelled. `error` is its last one."""
+    """The job has no result and never will: it is dead, or was cancelled. `error` is its last one."""
 
     def __init__(self, job_id: str, state: str, error: str | None = None) -> None:
         super().__init__(f"job {job_id!r} has no result: it is {state}{f' ({error})' if error else ''}")
@@ -353,7 +354,7 @@ class JobFailedError(CasqueError):
 
 
 class NoResultError(CasqueError):
-    """There is no result to be had of this job, and waiting longer will not help. `why` says what is missing."""
+    """This job's result is not available, and waiting longer will not help. `why` says what is missing."""
 
     def __init__(self, job_id: str, why: str) -> None:
         super().__init__(f"no result of job {job_id!r} can be had: {why}")
@@ -366,7 +367,7 @@ class CheckpointError(CasqueError):
 
 
 class CorruptQueueError(CasqueError):
-    """A stored object is not what it must be. Nothing was written; `key` names the object."""
+    """A stored object is invalid. Nothing was written; `key` names the object."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"{key}: {problem}")

@@ -1,4 +1,4 @@
-"""What stores ask for requests, by their list prices in US dollars. For estimates; a bill has the last word."""
+"""List prices of requests to object stores, in US dollars. For estimates only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """Of one request. Deleting is free at all of these, and so is transfer within a region.
+    """Prices of one request. Deleting is free at all of these, and so is transfer within a region.
 
     >>> round(S3.dollars(puts=1_000_000, gets=1_000_000), 2)
     5.4
@@ -18,7 +18,7 @@ class Prices(msgspec.Struct, frozen=True):
     """Of a write or a listing."""
     get: float
     round_trip_ms: float
-    """About how long a small write takes from a machine in the same region."""
+    """Approximate time of a small write from a machine in the same region."""
 
     def dollars(self, *, puts: float, gets: float) -> float:
         return puts * self.put + gets * self.get
@@ -40,5 +40,5 @@ PRICES = {
     StoreKind.R2: Prices(4.50 / 1_000_000, 0.36 / 1_000_000, 60),
     StoreKind.FILES: Prices(0, 0, 0.5),
 }
-"""As they were published in 2026: S3 Standard and S3 Express One Zone in us-east-1, Google's Standard class in one
-region, Cloudflare's R2."""
+"""As published in 2026: S3 Standard and S3 Express One Zone in us-east-1, Google's Standard class in one region,
+Cloudflare's R2."""

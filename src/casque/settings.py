@@ -1,4 +1,4 @@
-"""What a user or an operator may set, with defaults that need no thought."""
+"""Settings for users and operators, with sensible defaults."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ class QueueSettings:
     """
 
     stale_timeout: timedelta = timedelta(minutes=5)
-    """How long a claimed job may go without a heartbeat before it is given to somebody else."""
+    """How long a claimed job may go without a heartbeat before it is given to another worker."""
     max_attempts: int | None = None
-    """How often a job may be claimed before it is kept as dead, unless the job says otherwise. None: no limit."""
+    """How often a job may be claimed before it is dead, unless the job sets its own limit. None: no limit."""
     backoff_base: timedelta = timedelta(seconds=1)
-    """What a failed job waits after its first attempt; doubles with each further one."""
+    """How long a failed job waits after its first attempt; doubles with each further one."""
     backoff_cap: timedelta = timedelta(minutes=10)
     conflict_retries: int = 20
-    """How often a batch that loses its race backs off, each time for a few attempts in a row, before its callers get
-    a CASConflictError."""
+    """How often a batch that loses its race backs off, each time for a few attempts in a row, before its callers get a
+    CASConflictError."""
     conflict_backoff: timedelta = timedelta(milliseconds=5)
-    """What it waits before the first retry; doubles six times at the most."""
+    """The wait before the first retry; doubles six times at the most."""
     storage_patience: timedelta = timedelta(seconds=30)
-    """How long a failing store is tried again before callers are told."""
+    """How long a failing store is retried before callers get the error."""
     storage_backoff: timedelta = timedelta(milliseconds=50)
     storage_backoff_cap: timedelta = timedelta(seconds=2)
     poll_min: timedelta = timedelta(milliseconds=20)
-    """How soon a waiting dequeue looks for other writers' jobs; doubles up to `poll_max` while nothing comes."""
+    """How soon a waiting dequeue polls for other writers' jobs; doubles up to `poll_max` while there are none."""
     poll_max: timedelta = timedelta(seconds=1)
     buffer_max: int = 10_000
     """Calls that may wait for the next commit; further callers wait for room."""
     batch_max: int = 2_000
-    """Calls that one commit may carry."""
+    """Calls in one commit."""
     drain_limit: timedelta = timedelta(seconds=30)
-    """How long closing a queue may take to finish what it was asked to do."""
+    """How long closing a queue may take to finish pending calls."""
     retention: timedelta = timedelta(minutes=5)
-    """How long the past of a log queue can be read before its segments and snapshots are deleted. The shortest of all
-    who write the queue counts."""
+    """How long the past of a log queue can be read before its segments and snapshots are deleted. The shortest value of
+    all writers of the queue applies."""
     archive: bool = True
-    """Whether finished jobs are archived. All who write a queue should agree about it."""
+    """Whether finished jobs are archived. All writers of a queue should agree on it."""
     archive_interval: timedelta = timedelta(seconds=10)
-    """How soon a finished job is in the archive, if not many others are waiting for it too."""
+    """How soon a finished job is in the archive; sooner if there are many."""
     archive_retention: timedelta | None = None
     """How long the archive is kept, in whole hours. None: for ever."""
     payload_max: int = 256 * 1024
@@ -57,7 +57,7 @@ class QueueSettings:
     blob_max: int = 64 * 1024 * 1024
     """Payloads of more bytes than this are refused."""
     ticks: bool = True
-    """Whether this process notices that schedules are due. At least one that has the queue open should."""
+    """Whether this process handles due schedules. At least one process that has the queue open should."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -94,11 +94,11 @@ class BrokerSettings:
     """How a broker behaves among others."""
 
     heartbeat: timedelta = timedelta(seconds=2)
-    """How often a leader that commits nothing shows that it lives."""
+    """How often a leader that commits nothing sends a heartbeat."""
     lease: timedelta = timedelta(seconds=8)
-    """How long a leader may show no sign of life before another broker takes over."""
+    """How long a leader may be silent before another broker takes over."""
     poll: timedelta = timedelta(milliseconds=500)
-    """How often a broker that stands by looks at the queue: so soon it takes over from one that resigns."""
+    """How often a standby reads the queue, which is how soon it takes over from a leader that resigns."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -111,7 +111,7 @@ class BrokerSettings:
 
 
 class SettingsChanges(TypedDict, total=False):
-    """The same names as keyword arguments; a test keeps the two alike."""
+    """The same names as keyword arguments; a test keeps the two in step."""
 
     stale_timeout: timedelta
     max_attempts: int | None
@@ -142,6 +142,6 @@ def _check_span(name: str, value: Any) -> None:
 
 
 def milliseconds(span: timedelta) -> int:
-    """Whole milliseconds, at least one for anything longer than nothing."""
+    """Whole milliseconds, at least one for any positive span."""
     whole = (span.days * 86_400 + span.seconds) * 1000 + span.microseconds // 1000
     return whole or int(span > timedelta(0))

@@ -1,7 +1,7 @@
-"""Cancellation: a task that was asked to end, as opposed to one whose awaited work was.
+"""Cancellation: distinguish a cancelled task from one whose awaited work was cancelled.
 
-`CancelledError` looks the same in both cases. The first is for the task to pass on; the second is an outcome like any
-other, and must become an error. Taken for "the caller left", it once became the answer "done".
+`CancelledError` looks the same in both cases. The task must pass on the first; the second is an outcome like any other,
+and must become an error. Taken for a caller that left, it once became the answer "done".
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 def is_cancelled() -> bool:
-    """Whether the current task itself was asked to end."""
+    """True if the current task itself was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def joined(task: asyncio.Task[T], ended: Exception) -> T:
-    """The result of a task that several callers wait for. A caller that leaves does not take it along.
+    """The result of a task that several callers wait for. A cancelled caller does not cancel it.
 
     Raises:
         ended: the task was cancelled, and the caller was not.

@@ -1,4 +1,4 @@
-"""Times and spans as people write them: on a command line, in an option, in a file."""
+"""Parse times and spans as people write them: on a command line, in an option, in a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def span(argument: str, text: str) -> timedelta:
 
 
 def is_span(text: str) -> bool:
-    """Whether it is meant as a span, and not as a moment."""
+    """True if the text looks like a span, and not like a moment."""
     return _SPAN.fullmatch(text.strip().lower()) is not None
 
 

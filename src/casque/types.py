@@ -1,8 +1,8 @@
-"""The values that every layer shares: a job as it was asked for, a job as it stands, and its states.
+"""The values that every layer shares: a job as requested, a job as it stands, and its states.
 
-They are frozen, so a record can be handed to another thread, kept for an undo or compared by identity without
-a copy. Times are whole milliseconds since the epoch by the clock of whoever wrote them; they order jobs and are
-shown to people, and nobody compares them with a clock of their own to decide about a lease.
+They are frozen, so a record can be passed to another thread, kept for an undo or compared by identity without a copy.
+Times are whole milliseconds since the epoch by the writer's clock; they order jobs and are shown to people, and are
+never compared with another clock to decide about a lease.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import msgspec
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999: all that a datetime can say."""
+"""The years 1 to 9999: the range of datetime."""
 
 
 @lru_cache(maxsize=1024)  # jobs of one commit share their times
 def from_ms(ms: int) -> datetime:
-    """A stored time, for people. One that no calendar has is shown as the nearest that one does."""
+    """A stored time as a datetime. A time outside the calendar becomes the nearest one within."""
     return _EPOCH + timedelta(milliseconds=min(max(ms, _FIRST_MS), _LAST_MS))
 
 
 class JobState(StrEnum):
-    """Where a job stands. `ready` and `delayed` wait, `running` is leased, the rest is over."""
+    """The state of a job. `ready` and `delayed` wait, `running` is leased, the others are final."""
 
     READY = "ready"
     DELAYED = "delayed"
@@ -36,7 +36,7 @@ class JobState(StrEnum):
 
 
 class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a producer asked for. Never changes after the job was added."""
+    """A job as its producer requested it. Never changes after the job was added."""
 
     id: str
     entrypoint: str
@@ -48,16 +48,16 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     headers: dict[str, str] | None = None
     zone: str | None = None
     blob: str | None = None
-    """The object that holds the payload, which is empty then: it was too large for a commit."""
+    """The object that holds the payload, if it was too large for a commit; `payload` is empty then."""
     blob_bytes: int = 0
     max_crashes: int | None = None
-    """Dead after its workers died of it so often. With this, a crash does not count as an attempt."""
+    """The job is dead after this many worker crashes. If set, a crash does not count as an attempt."""
     fifo: bool = False
     """Its zone hands out its jobs strictly in enqueue order, one at a time."""
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """Which jobs a caller may name. For one who may not, a job is not there.
+    """Which jobs a caller may name. All others do not exist for it.
 
     >>> reach = Reach(entrypoints=("mail.*", "fax"))
     >>> reach.covers("mail.welcome", None), reach.covers("mailing", None), reach.covers("fax", "acme")
@@ -67,9 +67,9 @@ class Reach(msgspec.Struct, frozen=True):
     entrypoints: tuple[str, ...] | None = None
     """Names, or `prefix.*` for all that begin with `prefix.`. None: all."""
     zones: frozenset[str] | None = None
-    """None: all, and jobs without a zone too, which are not within any zones."""
+    """None: all zones, and jobs without a zone, which are not within any zones."""
     schedules_max: int | None = None
-    """How many schedules may have such jobs."""
+    """Maximum number of schedules for such jobs."""
 
     def has(self, job: JobSpec) -> bool:
         return self.covers(job.entrypoint, job.zone)
@@ -87,36 +87,35 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 TRIES_MAX = 50
-"""So many attempts that came to nothing are kept with a job, the latest ones."""
+"""Maximum number of failed attempts kept with a job, the latest ones."""
 
 
 class Ending(StrEnum):
-    """How an attempt came to nothing."""
+    """How an attempt failed."""
 
     FAILED = "failed"
-    """Its worker said so."""
+    """Its worker reported a failure."""
     EXPIRED = "expired"
     """Its worker fell silent, and the lease ran out."""
     CRASHED = "crashed"
-    """The same, or its worker said that the process died: of a job that counts crashes apart from attempts."""
+    """The same, or its worker reported that the process died, for a job that counts crashes apart from attempts."""
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One attempt that came to nothing. Stored as an array, so that fields only ever grow, at the end and with
-    defaults."""
+    """One failed attempt. Stored as an array: new fields are added at the end, with defaults."""
 
     claimed_ms: int | None
-    """None for a claim that jqueue made: it does not write that down."""
+    """None for a claim by jqueue, which does not record it."""
     ended_ms: int
     how: Ending
     worker: str | None = None
     token: int = 0
-    """Of its lease. Unique within a queue, and so names the attempt."""
+    """Of its lease. Unique within a queue, so it identifies the attempt."""
     error: str | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How far an attempt has come, as its handler says. Stored as an array, like an attempt.
+    """Progress of an attempt, as its handler reports it. Stored as an array, like an attempt.
 
     >>> str(Progress(40, 100, "pages")), str(Progress(7)), Progress(40, 100).share
     ('40/100 pages', '7', 0.4)
@@ -128,7 +127,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def share(self) -> float | None:
-        """From 0 to 1, if it is known of how much."""
+        """From 0 to 1, if the total is known."""
         return min(max(self.done / self.total, 0.0), 1.0) if self.total else None
 
     def __str__(self) -> str:
@@ -137,7 +136,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False):
-    """A job as it stands after some commit. A change makes a new record."""
+    """A job as of some commit. A change makes a new record."""
 
     spec: JobSpec
     sequence: int
@@ -155,14 +154,15 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     beat_ms: int | None = None
     error: str | None = None
     tries: tuple[Attempt, ...] = ()
-    """The attempts that came to nothing, oldest first, at most `TRIES_MAX`; of a dead job also the one that killed it.
-    One that is under way is told by the fields above."""
+    """The failed attempts, oldest first, at most `TRIES_MAX`; for a dead job including the last one. The fields above
+    describe the current attempt."""
     crashes: int = 0
-    """How often its worker died of it, if the job counts that; such a claim is no attempt."""
+    """Number of worker crashes on it, if the job counts them; they do not count as attempts."""
     progress: Progress | None = None
-    """Of the attempt that is under way, as its worker last said with a heartbeat."""
+    """Of the current attempt, as the last heartbeat reported it."""
     declined: int = 0
-    """How often a worker gave it back because it did not understand it, as `error` says. Such a claim is no attempt."""
+    """How often a worker gave it back because it did not understand it, as `error` says.
+    Does not count as an attempt."""
 
     @property
     def id(self) -> str:
@@ -170,12 +170,12 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tries_bytes(self) -> int:
-        """About how many bytes its tries take, wherever they go. Most jobs have none and need not be asked."""
+        """Estimated size of its failed attempts in bytes. Most jobs have none."""
         return sum([128 + len(tried.error or "") for tried in self.tries])
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
-    """A job that is over, as it stood just before: what the archive is made of."""
+    """A finished job, as it stood just before: the archive is made of these."""
 
     position: int
     """The commit that finished it."""
@@ -185,14 +185,14 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     state: JobState
     """`done`, `dead` or `cancelled`."""
     error: str | None = None
-    """Of the last attempt that failed."""
+    """Of the last failed attempt."""
     result: bytes | None = None
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """How long a failed job waits: doubling from `base_ms` up to `cap_ms`, less a share of jitter.
+    """How long a failed job waits: doubling from `base_ms` up to `cap_ms`, minus a random share.
 
-    `spread` in [0, 1) is drawn by the caller, so that the rule itself stays deterministic.
+    The caller draws `spread`, in [0, 1), so that the rule itself stays deterministic.
     """
 
     base_ms: int
@@ -218,10 +218,10 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Missed(StrEnum):
-    """What becomes of the ticks of a schedule that passed while nobody was there to notice."""
+    """How to treat ticks of a schedule that were missed, because no process handled them in time."""
 
     SKIP = "skip"
-    """Nothing."""
+    """No job."""
     ONE = "one"
     """One job for all of them."""
     ALL = "all"
@@ -229,12 +229,12 @@ class Missed(StrEnum):
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A job that is added again and again, as somebody asked for it. Stored: fields only ever come at the end."""
+    """A job that is added again and again, as requested. Stored: new fields are added at the end."""
 
     name: str
     cron: str
     job: JobSpec
-    """Without an id: each job that it becomes has its own."""
+    """Without an id: each added job has its own."""
     tz: str = "UTC"
     missed: Missed = Missed.ONE
     origin: str | None = None
@@ -242,11 +242,11 @@ class ScheduleSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A schedule as it stands after some commit. Stored: fields only ever come at the end."""
+    """A schedule as of some commit. Stored: new fields are added at the end."""
 
     spec: ScheduleSpec
     next_ms: int
-    """The tick that is next. Of a paused one, that would have been."""
+    """The next tick. For a paused schedule, the tick that would be next."""
     paused: bool = False
     last_ms: int | None = None
     """The latest tick that became a job."""
@@ -283,19 +283,19 @@ class Gates(msgspec.Struct, frozen=True):
     entrypoints: dict[str, Gate] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything is not open."""
+        """True if anything is not open."""
         return self.queue is not Gate.OPEN or bool(self.entrypoints)
 
     def of(self, entrypoint: str | None) -> Gate:
-        """The gate that was set there; None is the whole queue."""
+        """The gate of an entrypoint; None for the whole queue."""
         return self.queue if entrypoint is None else self.entrypoints.get(entrypoint, Gate.OPEN)
 
     def pauses(self, entrypoint: str) -> bool:
-        """Whether its jobs are not claimed."""
+        """True if its jobs are not claimed."""
         return self.queue is Gate.PAUSED or self.entrypoints.get(entrypoint) is Gate.PAUSED
 
     def drains(self, entrypoint: str) -> bool:
-        """Whether no jobs of it are added."""
+        """True if no jobs can be added to it."""
         return self.queue is Gate.DRAINING or self.entrypoints.get(entrypoint) is Gate.DRAINING
 
     def with_gate(self, entrypoint: str | None, gate: Gate) -> Gates:
@@ -309,66 +309,68 @@ ALL_OPEN = Gates()
 
 
 class ZoneRules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was set for one zone. Stored: fields only ever come at the end, with defaults."""
+    """The rules of one zone. Stored: new fields are added at the end, with defaults."""
 
     weight: float = 1.0
     """Its share of the turns among the zones that have jobs waiting: twice the weight, twice the jobs."""
     running_max: int | None = None
-    """So many of its jobs run at a time."""
+    """Maximum number of its jobs that run at a time."""
     per_second: float | None = None
-    """So many of its jobs are claimed in a second."""
+    """Maximum number of its jobs that are claimed per second."""
     paused: bool = False
     """None of its jobs are claimed."""
 
 
 PLAIN_RULES = ZoneRules()
-"""Those of a zone for which nothing was set."""
+"""The rules of a zone without settings."""
 
 
 class ZoneLease(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The right to take jobs of a zone, which nobody else is given meanwhile. Zone and token together are its id.
-    Stored: fields only ever come at the end, with defaults."""
+    """The exclusive right to take jobs of a zone. Zone and token together are its id. Stored: new fields are added at
+    the
+    end, with defaults."""
 
     zone: str
     token: int
     """From the same count as the tokens of jobs: unique within a queue, and rising."""
     lease_ms: int
     worker: str | None = None
-    """Who has it, for people."""
+    """Its holder, for people."""
     leased_ms: int = 0
     beat_ms: int = 0
     """When it was renewed last, by the writer's clock. Every renewal differs from the one before."""
 
 
 class Vigil(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What processes that come and go have seen of one lease, one after the other, since it was last renewed.
+    """What short-lived processes have seen of one lease, one after the other, since it was last renewed.
 
-    Stored: fields only ever come at the end, with defaults."""
+    Stored: new fields are added at the end, with defaults.
+    """
 
     subject: str
     """The id of the job, or the name of the zone."""
     token: int
     """Of the lease. Unique within a queue, whatever it is a lease of."""
     beat_ms: int | None
-    """Of the lease as they saw it. One that was renewed is another lease to them."""
+    """Of the lease as they saw it. A renewed lease counts as another one."""
     visits: int = 0
     watched_ms: int = 0
     """How long they watched it, by their own monotonic clocks. No moment is counted twice."""
     dated_ms: int = 0
-    """What is believed of the time between visits, which only written times tell of."""
+    """The credited part of the time between visits, which is known only from written times."""
     until_ms: int = 0
     """The latest time that any of them has written."""
     is_zone: bool = False
 
 
 class PeekedZone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A zone that has work for whoever leases it."""
+    """A zone with work for a worker that leases it."""
 
     zone: str
     next_ms: int
-    """Its vesting time: when the first of its waiting jobs became, or will become, due."""
+    """Vesting time: when the first of its waiting jobs became, or will become, due."""
     due: bool = True
-    """Whether that moment has come, by the clock of whoever keeps the queue."""
+    """True if that time has come, by the clock of the process that runs the queue."""
     fifo: bool = False
 
     @property
@@ -378,7 +380,7 @@ class PeekedZone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ZoneStanding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a zone stands after the last commit."""
+    """A zone's counts and settings after the last commit."""
 
     zone: str
     ready: int = 0
@@ -390,7 +392,7 @@ class ZoneStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     fifo: bool = False
     rules: ZoneRules = PLAIN_RULES
     lease: ZoneLease | None = None
-    """Who has leased it, if anybody has."""
+    """Its lease, if it has one."""
 
     @property
     def next_at(self) -> datetime | None:
@@ -399,20 +401,21 @@ class ZoneStanding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What came of an admission."""
+    """The result of an admission."""
 
     jobs: int
-    """So many were added."""
+    """Number of added jobs."""
     skipped: int = 0
-    """So many were not: their unique key is held by an unfinished job, or they were known and were to be skipped."""
+    """Number of skipped jobs: their unique key is held by an unfinished job, or they were
+    known and were to be skipped."""
     repeated: bool = False
-    """Whether this batch of the source, or a later one, had been admitted before: then nothing happened now."""
+    """True if this batch of the source, or a later one, had been admitted before: then nothing was added now."""
     position: int = 0
     """The commit that admitted the batch, or the last one of its source."""
 
 
 class LastBatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The latest batch of a source, as the queue remembers it. Stored: fields only ever come at the end."""
+    """The latest batch of a source, as the queue remembers it. Stored: new fields are added at the end."""
 
     batch: int
     position: int
@@ -421,9 +424,9 @@ class LastBatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class StagedPart(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Jobs that lie in an object of their own and wait to be admitted. The object is immutable: these are its bytes.
+    """Jobs in a separate object that wait to be admitted. The object is immutable.
 
-    Stored in the log with every admission, so its fields only ever grow, at the end and with defaults.
+    Stored in the log with every admission: new fields are added at the end, with defaults.
     """
 
     key: str

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from casque import CASConflictError, JobNotFoundError, LeaseLostError, Queue, UnknownOutcomeError
 from casque.clock import Random
 from casque.journal import archive, document
-from casque.journal.log import pace, solitude
+from casque.journal.log import contention, pace
 from casque.service import ArchivedJob
 from casque.types import JobState, Totals
 
@@ -117,9 +117,9 @@ class Actor(NamedTuple):
     def _main(self) -> None:
         # As much upkeep as possible: snapshots, collection and changes of mode happen all the time.
         pace.SNAPSHOT_SEGMENTS = 24
-        solitude.ALONE_COMMITS = 4
+        contention.ALONE_COMMITS = 4
         archive.ARCHIVE_JOBS = document.ARCHIVE_JOBS = 50
-        solitude.REST_MIN_MS, solitude.REST_MAX_MS = 50, 500
+        contention.REST_MIN_MS, contention.REST_MAX_MS = 50, 500
         asyncio.run(self._run())
 
     async def _run(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from casque import CASConflictError, Queue, QueueReplacedError
 from casque.clock import SystemClock, system_random
 from casque.journal.convert import Converter
-from casque.journal.log import pace, solitude
+from casque.journal.log import contention, pace
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.storage.local import LocalStore
@@ -53,8 +53,8 @@ class Producer:
 
 async def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "SNAPSHOT_SEGMENTS", 8)
-    monkeypatch.setattr(solitude, "ALONE_COMMITS", 2)
-    monkeypatch.setattr(solitude, "REST_MIN_MS", 1)
+    monkeypatch.setattr(contention, "ALONE_COMMITS", 2)
+    monkeypatch.setattr(contention, "REST_MIN_MS", 1)
     url, store = tmp_path.as_uri(), LocalStore(tmp_path)
     settings, clock, rng = QueueSettings(), SystemClock(), system_random()
     producers = [Producer(url, f"producer-{n}") for n in range(3)]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from casque import Queue
+from casque.client.connecting import through_brokers
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import through_brokers
 from tests.acceptance.test_ring_processes import LONG_S, ROOT, actors, overlaps
 
 NEWS = threading.Condition()

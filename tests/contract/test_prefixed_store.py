@@ -11,7 +11,7 @@ from casque.testing import StoreSuite
 from casque.testing.store_suite import MakeStore, created
 
 
-class TestStoreBelow(StoreSuite):
+class TestPrefixedStore(StoreSuite):
     @pytest.fixture
     def make_store(self) -> MakeStore:
         store = MemoryStore()

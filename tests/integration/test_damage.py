@@ -26,7 +26,7 @@ from casque.codec.log import (
     encode_segment,
     segment_key,
 )
-from casque.journal.log import pace, snapshots, solitude
+from casque.journal.log import contention, pace, snapshots
 
 RUN = CliRunner()
 COMMITS = 40
@@ -56,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pace, "SNAPSHOT_SEGMENTS", 8)
-        patch.setattr(solitude, "ALONE_COMMITS", 6)
+        patch.setattr(contention, "ALONE_COMMITS", 6)
         asyncio.run(fill())
     head = head_of(root)
     assert head.floor > 0

@@ -622,7 +622,7 @@ async def test_a_call_that_was_sent_beside_somebody_who_left_may_have_been_done(
 
     async with a_liar(hang_up_after_two) as client:
         leaver = asyncio.create_task(client.dequeue(entrypoints=None, limit=1, wait_s=60))
-        while client._line is None or not client._line._sent:
+        while client._exchange is None or not client._exchange._sent:
             await settle()
         acking = asyncio.create_task(client.ack("job-1"))
         leaver.cancel()

@@ -22,9 +22,9 @@ from casque import (
     QueueLedError,
 )
 from casque.app import BrokerServer, Peers, ServeOptions
+from casque.client.connecting import ClientTlsFiles, through_brokers
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import ClientTlsFiles, through_brokers
 from casque.client.staging import StagedJobs, Stager
 from casque.clock import SystemClock
 from casque.errors import RingError

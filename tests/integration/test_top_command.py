@@ -18,7 +18,7 @@ from casque import Queue
 from casque.app import BrokerServer, ServeOptions
 from casque.cli.top.board import Picture
 from casque.cli.top.source import Watch, open_source
-from casque.client.place import Place
+from casque.client.config import QueueConfig
 from casque.transport.listening import Address
 from tests.integration.shell import casque, lines_of, on
 
@@ -96,7 +96,7 @@ async def test_top_asks_brokers_and_follows_what_they_do(url: str) -> None:
     try:
         for address in (f"grpc://{server.address}", f"http://127.0.0.1:{server.http_port}"):
             async with (
-                Watch(await open_source(Place(address)), address) as watch,
+                Watch(await open_source(QueueConfig(address)), address) as watch,
                 Queue.open(address, worker="w2") as q,
             ):
                 assert (await watch.look()).totals == (await q.stats()).totals

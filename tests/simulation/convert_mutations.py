@@ -11,7 +11,7 @@ from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import SnapshotRef, View
-from casque.journal import convert, leftovers
+from casque.journal import cleanup, convert
 from casque.journal.convert import Converted, Converter
 from casque.journal.log import LogJournal
 from casque.storage.port import Stored
@@ -44,7 +44,7 @@ def documents_converted_over_what_was_written_meanwhile(patch: pytest.MonkeyPatc
 
 
 def fences_removed_with_the_rest_of_the_log(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leftovers, "_may_be_fence", lambda _body: False)
+    patch.setattr(cleanup, "_may_be_fence", lambda _body: False)
 
 
 def conversions_forget_what_is_yet_to_be_archived(patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def logs_removed_before_the_switch(patch: pytest.MonkeyPatch) -> None:
 
     async def hasty(self: Converter, body: bytes, queue_id: str, *, expected: str) -> None:
         if b'"snapshot"' not in body:
-            async for key in self._store.list(leftovers.SEGMENTS):
+            async for key in self._store.list(cleanup.SEGMENTS):
                 await self._store.delete(key)
         await switch(self, body, queue_id, expected=expected)
 

@@ -68,7 +68,7 @@ def request_ids_not_looked_for_in_old_homes(patch: pytest.MonkeyPatch) -> None:
     async def candidates(self: Enqueuer, place: str, head: RingHead, request_id: str | None) -> list[int]:
         *older, newest = head.homes(place)
         for token in older:
-            shard = await self._shards.told(token, head)
+            shard = await self._shards.adopted(token, head)
             if shard is None or (await shard.service.known(places=((True, place), (False, place)))).places:
                 return [token, newest]
         return [newest]

@@ -17,7 +17,7 @@ from casque.ring.broker import RingBroker
 from casque.ring.members import Members
 from casque.service import QueueService, ShardService
 from casque.service.requests import Ack, Enqueue, Request
-from casque.transport.grpc.line import Line
+from casque.transport.grpc.exchange import ExchangeClient
 from casque.transport.grpc.packets import Answer, Done
 from casque.transport.grpc.session import Session
 from casque.types import Admission, Gates
@@ -58,10 +58,10 @@ def answered_before_it_was_asked_of_the_queue(patch: pytest.MonkeyPatch) -> None
 
 
 def calls_lost_with_their_connection_called_failed(patch: pytest.MonkeyPatch) -> None:
-    def perhaps_done(self: Line, ending: CasqueError | None) -> CasqueError:
+    def perhaps_done(self: ExchangeClient, ending: CasqueError | None) -> CasqueError:
         return BrokerUnreachableError(self._address, str(ending))
 
-    patch.setattr(Line, "_perhaps_done", perhaps_done)
+    patch.setattr(ExchangeClient, "_perhaps_done", perhaps_done)
 
 
 def refusals_believed_though_an_attempt_is_on_its_way(patch: pytest.MonkeyPatch) -> None:

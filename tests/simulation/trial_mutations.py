@@ -154,7 +154,7 @@ def purges_whose_payloads_cannot_be_looked_for_called_failed(patch: pytest.Monke
 
 def workers_sent_away_by_brokers_that_disagree(patch: pytest.MonkeyPatch) -> None:
     """A caller of brokers gets the error that is for those who opened the store, and its worker ends for good."""
-    patch.setattr(remote, "_last_word", lambda error, doubt: error if doubt is None else doubt)
+    patch.setattr(remote, "_final_error", lambda error, doubt: error if doubt is None else doubt)
 
 
 def callers_cancelled_with_the_search_for_a_leader(patch: pytest.MonkeyPatch) -> None:

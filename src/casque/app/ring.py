@@ -1,5 +1,4 @@
-"""A broker of a ring from its parts: a candidacy in each shard that is its share, and a way to the leaders of the
-others."""
+"""Assembles a broker of a ring: a candidacy in each of its shards, and connections to the leaders of the others."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from casque.broker.broker import Broker, Shared
+from casque.client.connecting import peer_connect
 from casque.client.opening import Parts
-from casque.client.reaching import peer_connect
 from casque.client.remote import RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
 from casque.engine.group import GroupCommit
@@ -31,8 +30,7 @@ from casque.transport.grpc.credentials import ClientTls
 from casque.transport.shard_border import as_peer
 
 IDLE_LEASES = 4
-"""A shard in which nothing happens is looked after so rarely: that its broker lives, the broker shows for all at
-once."""
+"""Interval of heartbeats in an idle shard, in leases: the broker shows for all shards at once that it lives."""
 
 
 HOW_TO_GET_ONE = (
@@ -48,7 +46,7 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
     tls: ClientTls | None = None
 
     def check(self, book: TokenBook | None) -> None:
-        """That the others will let this broker in, if their tokens are the same.
+        """Check that the others will accept this broker, if their tokens are the same.
 
         Raises:
             InvalidInputError: they will not.
@@ -76,7 +74,7 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Connect: TypeAlias = Callable[[int, str], RemoteService]
-"""Reaches a shard behind the broker at an address."""
+"""Connects to a shard through the broker at an address."""
 
 
 def ring_broker(parts: Parts, connect: Connect, *, address: str, settings: BrokerSettings) -> RingBroker:
@@ -84,7 +82,7 @@ def ring_broker(parts: Parts, connect: Connect, *, address: str, settings: Broke
 
 
 class _Joint:
-    """What a ring's service, its broker and its seats know of each other."""
+    """Links a ring's service, its broker and its seats."""
 
     def __init__(self, parts: Parts, connect: Connect, address: str, settings: BrokerSettings) -> None:
         self._parts = parts
@@ -140,7 +138,7 @@ class _Joint:
 
 
 class _Finder:
-    """The leader of a shard: this broker, if it leads it, or whoever the shard itself names."""
+    """Finds the leader of a shard: this broker, if it leads it, or the one that the shard names."""
 
     def __init__(self, broker: RingBroker, token: int, store: Store, address: str) -> None:
         self._broker = broker
@@ -157,11 +155,11 @@ class _Finder:
         return address
 
     async def close(self) -> None:
-        """The store belongs to whoever opened it."""
+        """Nothing to close: the store belongs to the code that opened it."""
 
 
 class Here:
-    """A shard that this very broker leads, in the place of a connection: asked each time, because leaders change."""
+    """A shard that this broker leads, in place of a connection. Asks the broker each time, because leaders change."""
 
     def __init__(self, broker: RingBroker, token: int, address: str) -> None:
         self._broker = broker
@@ -172,7 +170,7 @@ class Here:
         """
         Raises:
             QueueLedError: another broker leads it by now.
-            NoLeaderError: nobody does.
+            NoLeaderError: it has no leader.
         """
         return getattr(self._broker.shard(self._token), name)
 

@@ -37,24 +37,24 @@ log = logger("app")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What an operator says about one broker."""
+    """An operator's options for one broker."""
 
     url: str
     listen: Address
     http: Address | None = None
     advertise: str | None = None
-    """Where clients reach the gRPC port, if not at the address it listens on."""
+    """The address of the gRPC port for clients, if it differs from the one it listens on."""
     tls: Tls | None = None
     tokens: TokenBook | None = None
     insecure: bool = False
     guarded: bool = False
-    """Whether `/metrics` and `/readyz` want a token as well."""
+    """Require a token for `/metrics` and `/readyz` as well."""
     allow_hosts: tuple[str, ...] = ()
     """Names by which clients call the HTTP port, besides its own, that of `advertise`, and addresses."""
     allow_origins: tuple[str, ...] = ()
     """Sites whose web pages may call the HTTP port."""
     http_limits: HttpLimits = field(default_factory=HttpLimits)
-    """How much the HTTP port takes on."""
+    """Limits of the HTTP port."""
     layout: str | None = None
     store_options: Mapping[str, str] = field(default_factory=dict)
     queue: QueueSettings = DEFAULTS
@@ -89,10 +89,10 @@ class BrokerServer:
     """
 
     _grpc_server: type[GrpcServer] = GrpcServer
-    """The simulator serves the same services on a transport of its own."""
+    """The simulator serves the same services on its own transport."""
 
     def __init__(self, options: ServeOptions, *, clock: Clock | None = None, rng: Random | None = None) -> None:
-        """Raises InvalidInputError for a door that would stand open, or an address that nobody could call."""
+        """Raises InvalidInputError for an unprotected port, or an address that clients cannot reach."""
         for address, option in ((options.listen, "--listen"), (options.http, "--http")):
             if address is not None:
                 check_exposure(
@@ -118,11 +118,11 @@ class BrokerServer:
 
     @property
     def address(self) -> str:
-        """Where clients reach this broker."""
+        """The address of this broker for clients."""
         advertise = self._advertise
         return str(advertise.at(self.grpc_port) if advertise.port == 0 else advertise)
 
-    # --- What the servers ask ---
+    # --- Called by the servers ---
 
     def service(self) -> QueueService:
         if self._broker is None:
@@ -147,7 +147,7 @@ class BrokerServer:
         return Standing(Role.STARTING) if self._broker is None else self._broker.standing()
 
     async def changed(self) -> Standing:
-        """Wait until this broker stands differently."""
+        """Wait until this broker's standing changes."""
         assert self._broker is not None, "start() comes first"
         return await self._broker.changed()
 
@@ -157,9 +157,9 @@ class BrokerServer:
         """Open the ports and the queue. When this returns the broker leads, or stands by.
 
         Raises:
-            InvalidInputError: it cannot listen there.
-            StoreAccessError: the bucket is not there, or the credentials are wrong.
-            CorruptQueueError: what lies there is no queue.
+            InvalidInputError: it cannot listen on the address.
+            StoreAccessError: the bucket does not exist, or the credentials are wrong.
+            CorruptQueueError: the stored object is not a queue.
         """
         try:
             await self._listen()
@@ -197,12 +197,12 @@ class BrokerServer:
         )
 
     async def wait(self) -> None:
-        """Until the broker ends: by `stop`, or by a fault of its own, which is raised."""
+        """Wait until the broker ends: after `stop`, or because of an error, which is raised."""
         assert self._running is not None, "start() comes first"
         await asyncio.shield(self._running)
 
     async def stop(self) -> None:
-        """Take no more calls, finish those that were taken, resign, close: within the drain limit."""
+        """Accept no more calls, finish those under way, resign, close: within the drain limit."""
         ends_ms = self._clock.monotonic_ms() + self._options.drain.total_seconds() * 1000
         try:
             if self._broker is not None and self._running is not None:

@@ -1,4 +1,4 @@
-"""One broker's life: it stands by, leads, loses the lead and stands by again, until it is stopped."""
+"""The life of one broker: it stands by, leads, loses the lead and stands by again, until it is stopped."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from casque.telemetry import logger
 log = logger("broker")
 
 SURE = 0.5
-"""A leader answers from memory for so much of a lease after it was last confirmed: see journal/tenure.py."""
+"""The part of a lease for which a leader answers from memory after a confirmation: see journal/leader_lease.py."""
 APART = 1.1
-"""Two clocks may not run alike."""
+"""Allowance for clocks that run at different speeds."""
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What is different for a broker of a ring, which may lead many shards and shows for all of them at once that it
-    lives."""
+    """What differs for a broker of a ring, which may lead many shards and has one heartbeat for all of them."""
 
     id: str
     """Of the broker: the same in all shards."""
     gone: Callable[[str], bool]
-    """Which brokers have been silent for a lease."""
+    """True for brokers that have been silent for a lease."""
     lives: Callable[[str], bool]
-    """Which brokers have not, and say that they lead this shard."""
+    """True for live brokers that say that they lead this shard."""
     idle: timedelta
-    """How often a shard without commits is looked after. Its silence alone is no reason to depose a broker that lives
-    and says that it leads: two that both want the shard would depose each other for ever."""
+    """Interval of heartbeats in a shard without commits. Its silence alone is no reason to depose a live broker that
+    says
+    that it leads: two that both want the shard would depose each other for ever."""
     serving: Callable[[GroupCommit, History | None], QueueService]
     check: Callable[[State], object]
-    """Raises CorruptQueueError for what is no shard. A queue is made by its first broker; a shard is not."""
+    """Raises CorruptQueueError if the state is not this shard. The first broker creates a queue, but never a shard."""
 
 
 class Broker:
@@ -67,7 +67,7 @@ class Broker:
         shared: Shared | None = None,
         place: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
-        """`place` says what tells the place of this queue from copies of it, see `casque.storage.port.place_of`."""
+        """`place` distinguishes the location of this queue from copies of it, see `casque.storage.port.place_of`."""
         self._committer = committer
         self._find_place = place
         self._knows_place = place is None
@@ -100,7 +100,7 @@ class Broker:
         self._settled = asyncio.Event()
         committer.on_lost = self._wake.set
 
-    # --- What a server asks ---
+    # --- Called by a server ---
 
     def service(self) -> QueueService:
         service = self._service
@@ -121,11 +121,11 @@ class Broker:
         return Standing(self._role, seen.epoch, leader, known.position, problem)
 
     async def settled(self) -> None:
-        """Until it leads, or knows who does, or knows what keeps it from both."""
+        """Wait until it leads, or knows the leader, or knows what prevents both."""
         await self._settled.wait()
 
     async def changed(self) -> Standing:
-        """Wait until the role, the leader or the problem is another one."""
+        """Wait until the role, the leader or the problem changes."""
         await self._changed.wait()
         self._changed.clear()
         return self.standing()
@@ -145,8 +145,8 @@ class Broker:
         """Read the queue for the first time.
 
         Raises:
-            StoreAccessError: the bucket is not there, or the credentials are wrong.
-            CorruptQueueError: what is stored there is no queue. While a broker runs, both are waited out instead.
+            StoreAccessError: the bucket does not exist, or the credentials are wrong.
+            CorruptQueueError: the stored object is not a queue. A running broker waits for both to end instead.
         """
         await self._committer.open()
         if self._find_place is not None:
@@ -155,11 +155,11 @@ class Broker:
         if self._shared is not None:
             self._shared.check(self._committer.state)
         elif self._committer.state.ring is not None:
-            # Its leader shows signs of life beside the ring's root, where nobody would look from here.
+            # Its leader sends heartbeats next to the ring's root, which a broker of a single queue does not read.
             raise InvalidInputError("this is a shard of a ring: serve the ring, by its own URL")
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         try:
             await self.open()
             while not self._stopping:
@@ -170,17 +170,17 @@ class Broker:
             self._settled.set()
 
     def doubt(self) -> None:
-        """This process may have been away for long: look whether it still leads, now."""
+        """This process may have been suspended: check now whether it still leads."""
         self._in_doubt = True
         self._wake.set()
 
     def stop(self) -> None:
-        """Take no more calls, finish those that were taken, resign. `run` returns when that is done."""
+        """Accept no more calls, finish those under way, resign. `run` returns when that is done."""
         self._stopping = True
         self._wake.set()
 
     async def _stand_by(self) -> bool:
-        """Wait for an occasion to lead; True if this broker leads now."""
+        """Wait for a chance to lead; True if this broker leads now."""
         self._become(Role.STANDBY)
         leader: OtherLeader | None = None
         while not self._stopping:
@@ -205,9 +205,9 @@ class Broker:
         return False
 
     async def _let_memories_fade(self) -> None:
-        """The broker that led may have shown a sign of life just before this one took the lead, and answer from memory
-        for a while yet: with a commit that landed while the head was being claimed, or in a shard, which nobody has
-        watched for a lease. Nothing is committed before that is over."""
+        """The previous leader may have been confirmed just before this one took the lead, and answer from memory for a
+        while: by a commit that landed while the head was being claimed, or in a shard, which has not been watched for a
+        lease. Commit nothing before that time has passed."""
         ends_ms = self._clock.monotonic_ms() + self._settings.lease.total_seconds() * 1000 * SURE * APART
         while not self._is_over() and (left_ms := ends_ms - self._clock.monotonic_ms()) > 0:
             await self._pause(left_ms / 1000)
@@ -232,7 +232,7 @@ class Broker:
             await self._resign()
 
     async def _show_life(self, group: GroupCommit) -> None:
-        """Commits are signs of life; without any, the head says so. Ends with the lead."""
+        """Commits count as heartbeats; without any, write one to the head. Ends with the leadership."""
         committer = self._committer
         while not self._is_over():
             position = committer.state.position
@@ -244,7 +244,7 @@ class Broker:
                 if committer.state.position == position or not committer.sole or doubt:
                     await group.beat()
             except StorageError as error:
-                # No reason to leave: whoever takes over for that will be in the way of the next commit.
+                # No reason to resign: if another broker takes over, the next commit fails.
                 self._trouble(str(error))
             except CasqueError as error:
                 log.warning("leads no more: %s", error)
@@ -262,10 +262,10 @@ class Broker:
             await self._committer.resign()
             log.info("resigned")
         except CasqueError as error:
-            log.warning("could not resign; others take over when the lease is over: %s", error)
+            log.warning("could not resign; others take over when the lease ends: %s", error)
 
     async def _pause(self, seconds: float) -> None:
-        """So long, or until something happens."""
+        """Wait this long, or until something happens."""
         timer = self._clock.call_later(seconds, self._wake.set)
         try:
             await self._wake.wait()
@@ -273,7 +273,7 @@ class Broker:
             timer.cancel()
             self._wake.clear()
 
-    # --- Saying how it stands ---
+    # --- Reporting ---
 
     def _become(self, role: Role) -> None:
         if self._role is not role:

@@ -1,7 +1,7 @@
-"""Who leads: a broker tries to, and learns what came of it.
+"""Elections: a broker tries to lead, and gets the result.
 
-Nothing that another machine wrote is compared with a clock here. Another leader counts as alive as long as something
-about it changes: its epoch, the version of the head, the end of the log.
+A time written by another machine is never compared with a clock here. Another leader counts as alive as long as
+something about it changes: its epoch, the version of the head, the end of the log.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class AlreadyLeader(msgspec.Struct, frozen=True, tag="already_leader"):
 
 
 class OtherLeader(msgspec.Struct, frozen=True, tag="other_leader"):
-    """Another broker leads, and shows signs of life."""
+    """Another broker leads, and is alive."""
 
     leader: Owner
 
 
 class Conflict(msgspec.Struct, frozen=True, tag="conflict"):
-    """Nobody was seen to lead, and somebody else was faster."""
+    """No leader was seen, but another broker was faster."""
 
 
 ElectionResult: TypeAlias = Elected | AlreadyLeader | OtherLeader | Conflict
 
 
 class Election:
-    """One broker's candidacy. Its id is made anew at every start; its address is only where it can be reached."""
+    """One broker's candidacy. Its id is new at every start; its address only says where to reach it."""
 
     def __init__(
         self,
@@ -57,11 +57,12 @@ class Election:
         gone: Callable[[str], bool] = lambda _leader: False,
         lives: Callable[[str], bool] = lambda _leader: False,
     ) -> None:
-        """What is known of a leader otherwise, by its id. `gone`: it has been silent for a lease. `lives`: it leads and
-        shows signs of life, so that the silence of this queue is no reason to depose it."""
+        """Other knowledge about a leader, by its id. `gone`: it has been silent for a lease. `lives`: it leads and is
+        alive,
+        so that the silence of this queue is no reason to depose it."""
         self.id = name
         self.place: str | None = None
-        """Of the queue that it wants to lead, if the store can tell. Set before the first attempt."""
+        """The location of the queue, if the store can identify it. Set before the first attempt."""
         self._committer = committer
         self._address = address
         self._lease_ms = milliseconds(settings.lease)
@@ -72,25 +73,25 @@ class Election:
         self._seen: Sighting | None = None
         self._since_ms = 0
         self.evicted = False
-        """Whether somebody else led until this broker did, and had not resigned."""
+        """True if another broker led until this one did, and had not resigned."""
         self.moved = False
-        """Whether it committed something after this broker had looked at it last, and before it was deposed."""
+        """True if that broker committed after this one had last read the queue, and before it was deposed."""
         self.twin: Owner | None = None
-        """Another broker that shows signs of life under this broker's address."""
+        """Another live broker with this broker's address."""
 
     async def try_elect(self) -> ElectionResult:
-        """Look, and lead if nobody else does.
+        """Read the queue, and take the lead if it is free.
 
         Raises:
             StorageError: the store did not answer.
-            CorruptQueueError: what it holds is not this queue.
+            CorruptQueueError: its contents are not this queue.
         """
         if self._committer.leads:
             return AlreadyLeader()
         try:
             await self._committer.refresh()
         except StorageError:
-            self._seen = None  # who sees nothing has not seen that nothing changes
+            self._seen = None  # without a read, nothing was seen to stay the same
             raise
         seen, leader = self._look(), self._committer.sighting().owner
         others = leader is not None and leader.id != self.id
@@ -100,7 +101,7 @@ class Election:
         if await self._committer.lead(owner, lease_ms=self._lease_ms, seen=seen):
             self._seen = self.twin = None
             self.evicted = others
-            # The fence of this lead would be the next commit after what was seen.
+            # The fence of this leadership would be the next commit after what was seen.
             self.moved = others and self._committer.state.position > seen.position + 1
             return Elected(self._committer.sighting().epoch)
         self._seen = None
@@ -110,7 +111,7 @@ class Election:
         seen, before = self._committer.sighting(), self._seen
         if seen != before:
             self._seen, self._since_ms = seen, self._clock.monotonic_ms()
-            # One that died under this address is ordinary: this broker was started again. One that moves is not.
+            # A dead broker with this address is ordinary: this one was restarted. A live one is not.
             if before is not None and seen.owner is not None and seen.owner == before.owner:
                 self.twin = seen.owner if seen.owner.address == self._address else None
         return seen
@@ -119,5 +120,5 @@ class Election:
         return self._gone(leader.id) or (self._is_silent() and not self._lives(leader.id))
 
     def _is_silent(self) -> bool:
-        """Whether nothing has changed for a lease, by this machine's own clock."""
+        """True if nothing has changed for a lease, by this machine's own clock."""
         return self._clock.monotonic_ms() - self._since_ms >= self._lease_ms

@@ -21,9 +21,9 @@ from casque.cli.logs import LogFormat, log_to_stderr
 from casque.cli.options import Layout, LogFormatOption, Settings
 from casque.cli.process import collect_rarely, fast_loop, on_stop_signal
 from casque.cli.target import BucketTarget
-from casque.client.changes import changes_from
+from casque.client.connecting import peer_token
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import peer_token
+from casque.client.settings_text import parse_settings
 from casque.clock import SystemClock
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
 from casque.printable import printable, printable_json
@@ -348,7 +348,7 @@ def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:
 
 def settings_from(pairs: list[str], others: SettingsChanges | None = None) -> QueueSettings:
     """`["retention=3600", "archive=false"]` as settings; they win over others. Raises InvalidInputError."""
-    return DEFAULTS.with_changes({**(others or {}), **changes_from(pairs)})
+    return DEFAULTS.with_changes({**(others or {}), **parse_settings(pairs)})
 
 
 def _span(option: str, seconds: float) -> timedelta:

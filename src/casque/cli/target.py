@@ -1,6 +1,6 @@
 """Which queue a command works on, and how it is opened.
 
-The URL argument, `--queue`, CASQUE_URL or a file names it; see `casque.client.place`.
+The URL argument, `--queue`, CASQUE_URL or a file names it; see `casque.client.config`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from casque.cli.command import Options
 from casque.cli.head import MISSING
 from casque.cli.options import StoreOptions, parse_options
 from casque.cli.output import say
+from casque.client.config import QueueConfig, default_queue, default_queue_hint, named_queue, queue_names
+from casque.client.connecting import is_address
 from casque.client.leading import is_led, look_up
 from casque.client.opening import as_store
-from casque.client.place import Place, how_to_tell, known_names, known_place, place_named
 from casque.client.queue import Queue
-from casque.client.reaching import is_address
 from casque.errors import InvalidInputError
 from casque.settings import SettingsChanges
 from casque.storage.port import Store
@@ -35,7 +35,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def complete_queue_names(incomplete: str) -> list[str]:
     """For shells that complete `--queue`. A broken file has no names; the command itself reports it."""
     try:
-        return [name for name in known_names() if name.startswith(incomplete)]
+        return [name for name in queue_names() if name.startswith(incomplete)]
     except InvalidInputError:
         return []
 
@@ -80,7 +80,7 @@ class QueueTarget(Options, frozen=True, kw_only=True):
             raise InvalidInputError(usage)
         return msgspec.structs.replace(self, url=url), given
 
-    def resolve(self) -> Place:
+    def resolve(self) -> QueueConfig:
         """Find the queue. Store options of the command line win over those of a file.
 
         Raises:
@@ -109,16 +109,16 @@ class QueueTarget(Options, frozen=True, kw_only=True):
 
         return asyncio.run(run())
 
-    def _named(self) -> Place:
+    def _named(self) -> QueueConfig:
         if self.url is not None and self.queue is not None:
             raise InvalidInputError("give a URL or --queue, not both")
         if self.url is not None:
-            return Place(self.url)
+            return QueueConfig(self.url)
         if self.queue is not None:
-            return place_named(self.queue)
-        if (known := known_place()) is not None:
+            return named_queue(self.queue)
+        if (known := default_queue()) is not None:
             return known
-        raise InvalidInputError(f"which queue? Give its URL as the first argument, {how_to_tell()}")
+        raise InvalidInputError(f"which queue? Give its URL as the first argument, {default_queue_hint()}")
 
 
 class BucketTarget(QueueTarget, frozen=True, kw_only=True):
@@ -148,17 +148,17 @@ class BucketTarget(QueueTarget, frozen=True, kw_only=True):
         return asyncio.run(run())
 
 
-def refuse_store_options(place: Place) -> None:
+def refuse_store_options(place: QueueConfig) -> None:
     if place.options:
         raise InvalidInputError("store options are for a bucket, and the URL is that of a broker: leave them out")
 
 
-def short_lived(place: Place) -> SettingsChanges:
+def short_lived(place: QueueConfig) -> SettingsChanges:
     """The settings of a command that has a queue open for a moment: it must not add the jobs of schedules."""
     return {"ticks": False, **place.changes()}
 
 
-async def _open(place: Place, worker: str | None, *, creates: bool) -> Queue[bytes]:
+async def _open(place: QueueConfig, worker: str | None, *, creates: bool) -> Queue[bytes]:
     settings = short_lived(place)
     if is_address(place.url):
         refuse_store_options(place)

@@ -1,5 +1,5 @@
-"""What users call.
+"""The public API.
 
-`Queue` is the one class for everything; `BrokerQueue` and `DirectQueue` are the small API on a single object;
-`SyncQueue` is for people without asyncio. Input is checked here, at the border, and typed payloads become bytes here.
+`Queue` does everything; `BrokerQueue` and `DirectQueue` are the small API on a single object; `SyncQueue` is for code
+without asyncio. Input is checked here, and typed payloads are encoded to bytes here.
 """

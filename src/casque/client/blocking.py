@@ -1,4 +1,4 @@
-"""What makes a blocking queue of an async one: an event loop in a thread of its own.
+"""Turns an async queue into a blocking one, with an event loop in its own thread.
 
 Calls from any number of threads are batched into common commits.
 """
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Blocking(Generic[T]):
-    """Runs the calls of a `Queue` and waits for their answers."""
+    """Runs the calls of a `Queue` and waits for their results."""
 
     def __init__(self, queue: Queue[T]) -> None:
         self._queue = queue
@@ -63,7 +63,7 @@ class Blocking(Generic[T]):
         return result_of(future)
 
     def _end_loop(self) -> None:
-        with self._guard:  # from here on nobody can hand in a call that the loop would never run
+        with self._guard:  # from here on no call can be submitted that the loop would never run
             loop, self._loop = self._loop, None
         assert loop is not None
         loop.end()
@@ -76,7 +76,7 @@ async def _next(items: AsyncIterator[R]) -> tuple[R] | None:
 
 
 class _Settler(Protocol):
-    """The verbs that a job has as well."""
+    """The queue's verbs that a job offers, too."""
 
     def ack(self, job_id: str, token: int | None = None, *, result: bytes | None = None) -> None: ...
 
@@ -93,7 +93,7 @@ class _Settler(Protocol):
 
 
 class SyncJob(Generic[T]):
-    """A job with blocking verbs; everything else is as on `Job`, reachable as `job`."""
+    """A job with blocking verbs; everything else is as on `Job`, available as `job`."""
 
     __slots__ = ("_queue", "job")
 

@@ -1,4 +1,4 @@
-"""A queue in another place: backed up, restored, cloned. Also while it is in use."""
+"""Back up, restore and clone a queue, also while it is in use."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ async def clone_queue(
     target_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Copied:
-    """Copy a queue to a place where nothing is, as it was at one moment; it may be in use meanwhile.
+    """Copy a queue to an empty location, as of one moment. The queue may be in use meanwhile.
 
     Both are URLs of stores. The copy has all jobs with their payloads, leases, counters, remembered requests,
-    schedules, zones and the archive; of a ring all shards. It has an id of its own and no leader. The past of the log
-    stays behind.
+    schedules, zones and the archive; for a ring, all shards. It gets a new id and has no leader. The history of the log
+    is not copied.
 
     >>> import asyncio
     >>> from casque import Queue, clone_queue
@@ -76,7 +76,7 @@ async def restore_queue(
     target_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Copied:
-    """As `clone_queue`, after every object of the backup was read and checked. The backup stays as it is."""
+    """As `clone_queue`, after reading and checking every object of the backup. The backup stays unchanged."""
     await _verify(backup, options, progress)
     return await _copy(backup, target, options, target_options, progress, lift=LIFT)
 

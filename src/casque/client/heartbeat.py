@@ -1,4 +1,4 @@
-"""Keeps a lease alive while its job is being worked on."""
+"""Keeps a lease alive while its job runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USUAL_INTERVAL = timedelta(seconds=60)
 
 
 class HasHeartbeat(Protocol):
-    """Any queue will do, or anything else with this one method."""
+    """Any queue, or any other object with this method."""
 
     async def heartbeat(self, job_id: str) -> Any: ...
 
@@ -28,12 +28,12 @@ class HasHeartbeat(Protocol):
 class HeartbeatManager:
     """Sends heartbeats for one job until the block ends.
 
-    A storage that fails for a while does not stop it: it goes on trying. When the lease is really lost, `lost` becomes
-    true and the waiters of `wait_lost` wake; with `cancel_on_lost=True` the block itself is cancelled and leaves with
-    LeaseLostError, so that a handler stops working on a job that somebody else has now.
+    Storage failures do not stop it: it keeps trying. When the lease is lost, `lost` becomes true and `wait_lost`
+    returns; with `cancel_on_lost=True` the block itself is cancelled and raises LeaseLostError, so that a handler stops
+    working on a job that another worker has now.
 
-    Give it the job instead of its id, and only the lease that this job came with is kept alive. `interval` is a minute
-    if not given, or less if the job's lease is short.
+    Pass the job instead of its id to keep only the lease of this claim alive. `interval` defaults to a minute, or less
+    if the job's lease is short.
 
     >>> import asyncio
     >>> from casque import HeartbeatManager, Queue
@@ -58,11 +58,11 @@ class HeartbeatManager:
         clock: Clock | None = None,
     ) -> None:
         if isinstance(job_id, Job):
-            job_id.lease_holder()  # a job that was not claimed has no lease to keep
+            job_id.lease_holder()  # raises for a job that was not claimed
         self._queue = queue
         self._job = job_id if isinstance(job_id, Job) else checks.job_id(job_id)
         if interval is USUAL_INTERVAL and isinstance(job_id, Job):
-            interval = min(job_id.lease / 4, USUAL_INTERVAL)  # a lease should outlive a beat or two that fail
+            interval = min(job_id.lease / 4, USUAL_INTERVAL)  # a lease should survive one or two failed beats
         self._interval_s = checks.span_ms("interval", interval) / 1000
         if not self._interval_s:
             raise InvalidInputError("interval must be more than zero")
@@ -76,7 +76,7 @@ class HeartbeatManager:
 
     @property
     def lost(self) -> bool:
-        """Whether the lease is known to be gone."""
+        """True once the lease is known to be lost."""
         return self._lost.is_set()
 
     async def wait_lost(self) -> None:
@@ -96,7 +96,7 @@ class HeartbeatManager:
         self._beats.cancel()
         await asyncio.gather(self._beats, return_exceptions=True)
         if self._cancelled:
-            # The cancellation was ours; if nobody else asked for one too, it ends here as the error it stands for.
+            # The cancellation was ours. If no other was requested, turn it into the error that it stands for.
             others = self._body.uncancel()
             if kind is not None and issubclass(kind, asyncio.CancelledError) and others == 0:
                 raise LeaseLostError(self._id) from self._error
@@ -111,7 +111,7 @@ class HeartbeatManager:
                 self._give_up(error)
                 return
             except Exception as error:  # noqa: BLE001  `queue` may be anything, and whatever it is, the job goes on
-                # A lease outlives several beats, so there is time; but try sooner than usual.
+                # A lease survives several failed beats, so there is time; but retry sooner than usual.
                 log.warning("heartbeat of job %s failed, trying again: %s", self._id, error)
                 pause_s = self._interval_s / 4
             else:

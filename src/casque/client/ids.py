@@ -1,4 +1,4 @@
-"""Ids for many jobs, drawn together."""
+"""Generate ids for many jobs at once."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from casque.clock import Random, new_id
 _DIGITS = 32
 _LETTERS = 36
 _WORTH_IT = 20
-# A number drawn as part of a long one lies there with its lowest byte first, so digits come from the far end.
+# A number drawn as part of a long one is stored lowest byte first, so its digits are read from the far end.
 _TAKEN_FROM = [2 * (15 - digit // 2) + digit % 2 for digit in range(_DIGITS)]
 _PUT_AT = [digit + (digit >= 8) + (digit >= 12) + (digit >= 16) + (digit >= 20) for digit in range(_DIGITS)]
 _VARIANTS = bytes.maketrans(b"0123456789abcdef", b"89ab89ab89ab89ab")
 
 
 def new_ids(rng: Random, count: int) -> list[str]:
-    """The ids that as many calls of `new_id` would have given, in a quarter of the time.
+    """The same ids that `count` calls of `new_id` would return, in a quarter of the time.
 
-    Each place of all ids is filled at once, so that Python itself handles every id only once, to cut it off.
+    Fills one digit of all ids at once, so that Python itself touches every id only once, to slice it.
     """
     if count < _WORTH_IT:
         return [new_id(rng) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""A job as users see it."""
+"""The `Job` that users see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BYTES = BytesCodec()
 
 
 class JobStatus(StrEnum):
-    """The three states that the small API tells apart."""
+    """The three states of the small API."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -30,7 +30,7 @@ class JobStatus(StrEnum):
 
 
 class LeaseHolder(Protocol):
-    """What a claimed job needs of the queue it came from."""
+    """The part of a queue that a claimed job needs."""
 
     async def ack(self, job_id: str, token: int | None = None, *, result: bytes | None = None) -> None: ...
 
@@ -57,9 +57,9 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
     b'hello' 5 1
     """
 
-    # A struct that the garbage collector leaves alone: a worker may be given many thousands at once.
+    # Not tracked by the garbage collector: a worker may get many thousands at once.
     record: JobRecord
-    """Everything that is known about it, as the queue keeps it."""
+    """The complete record, as the queue stores it."""
     _codec: PayloadCodec[T]
     _holder: LeaseHolder | None = None
     _payload: tuple[T] | None = None
@@ -83,7 +83,7 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     @property
     def raw_payload(self) -> bytes:
-        """The payload as it is stored. Raises CorruptQueueError if it lay in an object of its own that is gone."""
+        """The stored payload. Raises CorruptQueueError if it was in a separate object that is gone."""
         if self.record.spec.blob is not None:
             raise missing_blob(self.record)
         return self.record.spec.payload
@@ -121,7 +121,7 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     @property
     def attempts(self) -> int:
-        """How often it has been claimed, this time included."""
+        """How often it has been claimed, including the current claim."""
         return self.record.attempts
 
     @property
@@ -130,12 +130,12 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     @property
     def crashes(self) -> int:
-        """How often its worker died of it, if it has `max_crashes`; such a claim is no attempt."""
+        """How often its worker crashed on it, if it has `max_crashes`; such a claim does not count as an attempt."""
         return self.record.crashes
 
     @property
     def progress(self) -> Progress | None:
-        """How far the attempt that is under way has come, if its handler says so, as of its last heartbeat."""
+        """Progress of the current attempt, if its handler reports it, as of its last heartbeat."""
         return self.record.progress
 
     @property
@@ -148,7 +148,7 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     @property
     def lease(self) -> timedelta:
-        """How long the claim holds without a heartbeat."""
+        """How long the claim lasts without a heartbeat."""
         return timedelta(milliseconds=self.record.lease_ms)
 
     @property
@@ -161,7 +161,7 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     @property
     def tries(self) -> tuple[Attempt, ...]:
-        """The attempts that came to nothing, oldest first, the last 50 at most."""
+        """The failed attempts, oldest first, the last 50 at most."""
         return self.record.tries
 
     @property
@@ -177,22 +177,23 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
         return MappingProxyType(self.record.spec.headers or {})
 
     async def ack(self, *, result: bytes | None = None) -> None:
-        """The job is done; `result`, up to 256 KiB, goes to the archive with it.
+        """Mark the job as done; `result`, up to 256 KiB, goes to the archive with it.
 
-        Raises LeaseLostError or JobNotFoundError if it is no longer this worker's.
+        Raises LeaseLostError or JobNotFoundError if this worker no longer holds it.
         """
         await self.lease_holder().ack(self.id, self.token, result=result)
 
     async def nack(self, *, delay: float | timedelta | None = None, error: BaseException | str | None = None) -> None:
-        """The job failed: again after `delay`, or after the queue's back-off; dead if this was its last attempt."""
+        """Mark the attempt as failed: the job runs again after `delay`, or after the queue's back-off; it is dead if
+        this was its last attempt."""
         await self.lease_holder().nack(self.id, self.token, delay=delay, error=error)
 
     async def heartbeat(self) -> None:
-        """Still at it: the lease starts again at full length."""
+        """Renew the lease to its full length."""
         await self.lease_holder().heartbeat(self.id, self.token)
 
     def lease_holder(self) -> LeaseHolder:
-        """The queue that this claim was made through. Raises InvalidInputError for a job that was not claimed."""
+        """The queue that claimed this job. Raises InvalidInputError for a job that was not claimed."""
         if self._holder is None or self.record.state is not JobState.RUNNING:
             raise InvalidInputError(f"job {self.id!r} was not claimed by this queue: dequeue it first")
         return self._holder
@@ -209,13 +210,13 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Everything a queue held at one position; `version` is that position."""
+    """Everything in a queue at one position; `version` is that position."""
 
     jobs: tuple[Job[bytes], ...] = ()
     version: int = 0
 
     def queued_jobs(self, entrypoint: str | None = None) -> tuple[Job[bytes], ...]:
-        """Waiting jobs in the order they were created within their priority, of one entrypoint or all."""
+        """Waiting jobs by priority, then in the order they were created; of one entrypoint or all."""
         waiting = (j for j in self.jobs if j.status is JobStatus.QUEUED and entrypoint in (None, j.entrypoint))
         return tuple(sorted(waiting, key=lambda j: (j.priority, j.created_at)))
 

@@ -1,4 +1,4 @@
-"""Who leads a queue: asked before it is opened, of plain queues and rings alike."""
+"""Look up who leads a queue before opening it, for plain queues and rings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from casque.storage.prefixed import PrefixedStore
 
 
 class Leading(msgspec.Struct, frozen=True):
-    """What `queue.json` says about it."""
+    """What `queue.json` says about leadership."""
 
     exists: bool = True
-    """Whether there is a queue at all."""
+    """True if there is a queue."""
     ring: bool = False
     leader: str | None = None
-    """The address that the leader gave; each shard of a ring has one of its own."""
+    """The leader's address; the shards of a ring each have their own."""
 
 
 async def look_up(store: Store) -> Leading:
@@ -38,7 +38,8 @@ async def look_up(store: Store) -> Leading:
 
 
 async def is_led(store: Store, found: Leading | None = None) -> bool:
-    """Whether brokers lead it, so that others ask them. Brokers lead all shards of a ring, or none. Raises as above."""
+    """True if brokers lead the queue, so that clients must call them. Brokers lead all shards of a ring, or none.
+    Raises as above."""
     found = found or await look_up(store)
     if found.ring:
         return await find_leader(PrefixedStore(store, shard_prefix(0))) is not None

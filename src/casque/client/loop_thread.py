@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for code that blocks."""
+"""An event loop in its own thread, for blocking code."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class LoopThread:
         self._thread.start()
 
     def begin(self, call: Coroutine[Any, Any, R]) -> Future[R]:
-        """Hand in a call; `result_of` waits for it."""
+        """Submit a call; `result_of` waits for it."""
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
     def wait(self, call: Coroutine[Any, Any, R]) -> R:
         return result_of(self.begin(call))
 
     def end(self) -> None:
-        """What still runs is cancelled."""
+        """Stop the loop; running calls are cancelled."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(_end_tasks(asyncio.all_tasks(self._loop)))

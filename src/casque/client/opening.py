@@ -1,4 +1,4 @@
-"""Joins a store, a journal and an engine into a queue that runs in this process."""
+"""Assembles a store, a journal and an engine into a queue that runs in this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from casque.storage.url import open_store
 
 
 class Surroundings:
-    """What every queue has, wherever it is. Tests and the simulator put their own clock and chance in."""
+    """What every queue needs, embedded or remote. Tests and the simulator pass their own clock and randomness."""
 
     def __init__(self, settings: QueueSettings, *, clock: Clock | None = None, rng: Random | None = None) -> None:
         self.settings = settings
@@ -45,7 +45,7 @@ class Surroundings:
 
 
 class Parts(Surroundings):
-    """What an embedded queue is made of."""
+    """The parts of an embedded queue."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Parts(Surroundings):
             raise InvalidInputError(f"layout must be one of {', '.join(JOURNALS)}, not {layout!r}")
         if layout != DOCUMENT and one_object:
             raise InvalidInputError("a storage of one object holds only the document layout; open the queue by URL")
-        # One object has no room for an archive.
+        # A single object has no room for an archive.
         super().__init__(replace(settings, archive=False) if one_object else settings, clock=clock, rng=rng)
         self.layout = layout
         self.store = store
@@ -75,7 +75,7 @@ class Parts(Surroundings):
         return Committer(self.journal(), settings=self.settings, clock=self.clock, rng=self.rng)
 
     async def read(self) -> State:
-        """The queue as it is stored, read beside whatever else goes on. For looking only."""
+        """Read the stored state, independently of running operations. Read-only."""
         committer = self.committer()
         await committer.open()
         return committer.state
@@ -87,19 +87,19 @@ class Parts(Surroundings):
         return History(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
 
     def blobs(self, *, tolerant: bool = False) -> Blobs | None:
-        """None on a storage of one object, which has room for payloads of any size and for nothing else."""
+        """None on a single-object store, which holds payloads of any size in that object."""
         if isinstance(self.store, SingleObjectStore):
             return None
         return Blobs(self.store, settings=self.settings, clock=self.clock, rng=self.rng, tolerant=tolerant)
 
     def staging(self) -> Staging | None:
-        """None on a storage of one object, for the same reason."""
+        """None on a single-object store, for the same reason."""
         if isinstance(self.store, SingleObjectStore):
             return None
         return Staging(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
 
     def shard(self, token: int) -> Parts:
-        """The parts of a shard, if this is a ring of them."""
+        """The parts of one shard of this ring."""
         below = PrefixedStore(self.store, shard_prefix(token))
         return Parts(below, self.settings, layout=LOG, clock=self.clock, rng=self.rng)
 
@@ -111,7 +111,7 @@ class Parts(Surroundings):
         return RingService(shards, clock=self.clock, rng=self.rng, books=self.books())
 
     def books(self) -> Books:
-        """What a ring keeps of admissions."""
+        """A ring's records of admissions."""
 
         def beside(token: int) -> Staging:
             staging = self.shard(token).staging()
@@ -121,7 +121,7 @@ class Parts(Surroundings):
         return Books(self.store, beside, settings=self.settings, clock=self.clock, rng=self.rng)
 
     def builder(self, led: Callable[[int], Shard] | None = None) -> Builder:
-        """What makes a ring, and changes its size; `led` reaches a shard through the broker that leads it."""
+        """Creates a ring and changes its size; `led` connects to a shard through the broker that leads it."""
         if isinstance(self.store, SingleObjectStore):
             raise InvalidInputError("a storage of one object has no room for shards; give a URL")
         return Builder(self.root(), self._shard, self._read_shard, led=led, clock=self.clock, rng=self.rng)
@@ -141,7 +141,7 @@ class Parts(Surroundings):
         history: History | None,
         root: Callable[[], Awaitable[RingHead]] | None = None,
     ) -> LocalShard:
-        """These parts are those of a shard."""
+        """The service of a shard; these parts are those of the shard."""
         return LocalShard(
             token, executor, self.settings, history, blobs=self.blobs(tolerant=True), staging=self.staging(), root=root
         )
@@ -160,7 +160,7 @@ class Parts(Surroundings):
 
 
 def as_store(storage: Any, options: Mapping[str, str] | None = None) -> Store:
-    """A store from what users have: a URL, an object with `read` and `write`, or a store."""
+    """A store from a URL, from an object with `read` and `write`, or from a store."""
     if isinstance(storage, str):
         return open_store(storage, options=options)
     if isinstance(storage, Store):

@@ -1,4 +1,4 @@
-"""A queue as it was: to be looked at, and not to be changed."""
+"""Read-only access to a queue as it was at an earlier time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from casque.types import Reach
 
 
 class PastExecutor:
-    """Answers looks from one state that never changes, and refuses everything else."""
+    """Answers reads from one fixed state, and refuses everything else."""
 
     def __init__(self, moment: Moment) -> None:
         self._state: State = moment.state
@@ -27,12 +27,12 @@ class PastExecutor:
         raise ReadOnlyError(self._state.position)
 
     async def look(self, look: Look) -> Any:
-        # By the time of the moment that is looked at: what was delayed then is shown as delayed.
+        # Evaluate at the time of that state: jobs delayed then are shown as delayed.
         return look(self._state, self._at_ms)
 
 
 class PastShard:
-    """A shard as it was at a time, for a ring of them. One that was not there yet had nothing."""
+    """A shard as it was at a time, for a ring. A shard that did not exist yet is empty."""
 
     def __init__(self, parts: Parts, token: int, as_of: datetime) -> None:
         self._parts = parts
@@ -48,7 +48,7 @@ class PastShard:
         self._past = PastExecutor(moment)
 
     async def stop(self) -> None:
-        """Nothing was begun."""
+        """Nothing to stop."""
 
     async def execute(self, command: Command, reach: Reach | None = None) -> Any:
         assert self._past is not None
@@ -63,7 +63,7 @@ def past_ring(parts: Parts, as_of: int | datetime) -> RingService:
     """All shards as they were at a time.
 
     Raises:
-        InvalidInputError: each shard has positions of its own.
+        InvalidInputError: `as_of` is a position; positions differ between shards.
     """
     if not isinstance(as_of, datetime):
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Typed payloads: values in, JSON bytes on the store, validated values out."""
+"""Typed payloads: values are stored as JSON bytes, and validated on the way in and out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PayloadCodec(Protocol[T]):
 
 
 class BytesCodec:
-    """Bytes as they are."""
+    """Bytes, unchanged."""
 
     def encode(self, value: bytes) -> bytes:
         return value if type(value) is bytes else checks.payload(value)
@@ -38,7 +38,7 @@ class JsonCodec(Generic[T]):
     def encode(self, value: T) -> bytes:
         try:
             payload = msgspec.json.encode(value)
-            self._decoder.decode(payload)  # nothing checks a dataclass or a struct when it is made
+            self._decoder.decode(payload)  # creating a dataclass or a struct checks nothing
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(f"payload does not fit {_name(self._kind)}: {error}") from error
         return payload
@@ -51,7 +51,7 @@ class JsonCodec(Generic[T]):
 
 
 class PydanticCodec(Generic[T]):
-    """Pydantic models, by their own JSON."""
+    """Pydantic models, in their own JSON form."""
 
     def __init__(self, model: type[T]) -> None:
         self._model = cast(Any, model)
@@ -74,7 +74,7 @@ class PydanticCodec(Generic[T]):
 
 
 def codec_for(kind: Any) -> PayloadCodec[Any]:
-    """How values of this type travel. Raises InvalidInputError for one that has no JSON form."""
+    """The codec for a type. Raises InvalidInputError for one that has no JSON form."""
     if kind is None or kind is bytes:
         return BytesCodec()
     if hasattr(kind, "model_validate_json"):

@@ -1,4 +1,4 @@
-"""One class for everything."""
+"""`Queue`, the one class that does everything."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Generic, TypeVar, Unpack, cast, overload
 import msgspec
 
 from casque import checks, cron
+from casque.client.connecting import ClientTlsFiles, by_address, by_bucket, is_address
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, Surroundings, as_store
 from casque.client.past import open_past, past_ring
 from casque.client.payloads import PayloadCodec, codec_for
-from casque.client.reaching import ClientTlsFiles, by_address, by_bucket, is_address
 from casque.client.remote import RemoteQueue
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
@@ -51,11 +51,11 @@ T = TypeVar("T")
 
 DEFAULTS = QueueSettings(max_attempts=25)
 BEATS_MAX = 10_000
-"""Leases in one call: what a broker allows."""
+"""Leases in one call; the limit of a broker."""
 
 
 class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One job of an `enqueue_many`, with whatever it needs beyond entrypoint and payload."""
+    """One job of an `enqueue_many`, with options beyond entrypoint and payload."""
 
     entrypoint: str
     payload: T
@@ -164,21 +164,20 @@ class Queue(LeaseVerbs, Generic[T]):
         rng: Random | None = None,
         **settings: Unpack[SettingsChanges],
     ) -> Queue[Any]:
-        """A queue to be entered with `async with`. Nothing is read or written before that.
+        """A queue to enter with `async with`. Nothing is read or written before that.
 
         `type` makes payloads typed: a msgspec struct, a pydantic model, a dataclass, or an annotation; they are
-        validated on the way in and out. `layout` is for a queue that is not there yet: `log`, the default, or
-        `document`, which is the whole queue as one readable object, and all that a storage of one object can hold.
-        `as_of` opens the past of a log queue, by position or by time: to look at, not to change. `options` go to the
-        store (endpoint, region, credentials).
+        validated on the way in and out. `layout` applies to a queue that does not exist yet: `log`, the default, or
+        `document`, which stores the whole queue as one readable object and is the only layout for a single-object
+        storage. `as_of` opens the past of a log queue, by position or by time, read-only. `options` go to the store
+        (endpoint, region, credentials).
 
         A queue that brokers lead is opened by their address, `grpc://host:port` (several with commas between them,
         `grpcs://` with TLS; `http://` and `https://` reach the HTTP port), or by its store with `via="broker"`: the
-        bucket says who leads. Calls follow the leader through failovers and are never carried out twice. `token` is
+        bucket names the leader. Calls follow the leader through failovers and are never carried out twice. `token` is
         the broker's, by default that in the variable CASQUE_TOKEN; `tls` names certificate files.
 
-        Every field of `QueueSettings` may be given by name, for example
-        `stale_timeout=timedelta(seconds=30)`.
+        Every field of `QueueSettings` may be given by name, for example `stale_timeout=timedelta(seconds=30)`.
         """
         changed = DEFAULTS.with_changes(settings)
         name = None if worker is None else checks.name("worker", worker, checks.NAME_MAX)
@@ -238,12 +237,12 @@ class Queue(LeaseVerbs, Generic[T]):
         except RingError:
             self._ring = past_ring(local, as_of)
             await self._ring.start()
-            await self._ring.stats()  # what cannot be looked at is said now, and not later
+            await self._ring.stats()  # raise errors about unreadable shards now, not later
             return self._ring
 
     @property
     def leader(self) -> str | None:
-        """The broker that answered last; None for a queue in this process, and before the first call."""
+        """The broker that answered last; None for an embedded queue, and before the first call."""
         return None if self._remote is None else self._remote.leader
 
     # --- Producing ---
@@ -268,10 +267,10 @@ class Queue(LeaseVerbs, Generic[T]):
 
         `priority`: lower runs first. `delay` or `run_at`: not before then. `key`: while an unfinished job holds the
         same key, that job is returned and nothing is added. If the call is repeated and that job has ended since, it
-        comes back without its payload. `max_attempts`: kept as dead after so many claims.
-        `max_crashes`: kept as dead after the process that worked on it died so often, which is then no attempt;
-        without it a crash is an attempt that failed. `zone`: whose job it is; zones take turns. `fifo`: the jobs of
-        this zone are handed out strictly in the order they came, one at a time, whatever their priorities.
+        comes back without its payload. `max_attempts`: the job is dead after this many claims. `max_crashes`: the job
+        is dead after its worker process died this many times, and crashes do not count as attempts; without it, a crash
+        is a failed attempt. `zone`: the tenant that the job belongs to; zones take turns. `fifo`: the jobs of this zone
+        run strictly in enqueue order, one at a time, whatever their priorities.
         """
         new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes, fifo)
         spec = self._spec(new_id(self._parts.rng), new)
@@ -292,13 +291,13 @@ class Queue(LeaseVerbs, Generic[T]):
     ) -> Admission:
         """Add the jobs of staged parts in one commit: all of them or none, and once however often this is called.
 
-        `parts` are what `casque.client.staging.Stager` made, on whatever machine. `source` names who admits, and
-        `batch` numbers what it admits, ever rising: the same batch again, or an older one, does nothing and says so
-        (`repeated`). A job whose id is already in the queue refuses the whole batch, unless `skip_known` says to pass
-        over such jobs; one whose unique key an unfinished job holds is passed over, as with `enqueue`.
+        `parts` come from `casque.client.staging.Stager`, on any machine. `source` names the producer, and `batch`
+        numbers its batches in rising order: the same batch again, or an older one, adds nothing and returns `repeated`.
+        A job whose id is already in the queue refuses the whole batch, unless `skip_known` is set, which skips such
+        jobs; a job whose unique key an unfinished job holds is skipped, as with `enqueue`.
 
-        On a ring each shard admits its own jobs in a commit of its own, all or none. If some shards have theirs and
-        others do not, this raises `UnknownOutcomeError`: the same batch again completes it, and adds nothing twice.
+        On a ring each shard admits its own jobs in its own commit, all or none. If some shards have theirs and others
+        do not, this raises `UnknownOutcomeError`: repeating the batch completes it, and adds nothing twice.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -340,13 +339,13 @@ class Queue(LeaseVerbs, Generic[T]):
     ) -> list[Job[T]]:
         """Claim up to `batch_size` jobs of one entrypoint, of several, or of any.
 
-        `wait`: seconds to wait for a first job; without it an empty queue answers at once. `lease`: how long the
-        claim holds without a heartbeat, if not the queue's `stale_timeout`. `zone`: only of this zone, or of these;
-        otherwise all zones take turns, and jobs without a zone as if they were one. `zone_lease`: of the zone that was
+        `wait`: seconds to wait for a first job; without it an empty queue returns at once. `lease`: how long the claim
+        lasts without a heartbeat, instead of the queue's `stale_timeout`. `zone`: claim only from this zone, or from
+        these; otherwise all zones take turns, and jobs without a zone count as one. `zone_lease`: claim from the zone
         leased with `lease_zone`.
 
         Raises:
-            ZoneLeaseLostError: the zone is no longer this caller's; nothing was claimed.
+            ZoneLeaseLostError: this caller no longer holds the zone; nothing was claimed.
         """
         zones = checks.zones(zone)
         records = await self._service.call(
@@ -364,8 +363,8 @@ class Queue(LeaseVerbs, Generic[T]):
         return [Job(record, self._codec, self) for record in records]
 
     async def heartbeats(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
-        """Still at all of these: their leases start again at full length. Each has an answer of its own, None if all is
-        well; one that is lost does not harm the others."""
+        """Renew the leases of these jobs to their full length. Returns one entry per job: None, or the error; a lost
+        lease does not affect the others."""
         leases = [job if isinstance(job, Lease) else Lease(job.id, job.token) for job in jobs]
         answers = await asyncio.gather(
             *(self._service.heartbeats(leases[at : at + BEATS_MAX]) for at in range(0, len(leases), BEATS_MAX))
@@ -373,8 +372,8 @@ class Queue(LeaseVerbs, Generic[T]):
         return [answer if isinstance(answer, CasqueError) else None for several in answers for answer in several]
 
     async def give_back(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
-        """Claimed, and not worked on: they are waiting again, and it does not count as an attempt. Each has an answer
-        of its own, None if it went back or was no longer this caller's."""
+        """Return claimed jobs to the queue without counting an attempt. Returns one entry per job: None if it went back
+        or was no longer this caller's, or the error."""
         leases = [(job.job_id, job.token) if isinstance(job, Lease) else (job.id, job.token) for job in jobs]
         returning = (self._service.give_back(job_id, token=checks.lease_token(token)) for job_id, token in leases)
         answers = await asyncio.gather(*returning, return_exceptions=True)
@@ -386,7 +385,7 @@ class Queue(LeaseVerbs, Generic[T]):
     # --- Managing ---
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        """Take a waiting or running job out of the queue; its worker learns of it at its next heartbeat or ack."""
+        """Take a waiting or running job out of the queue; its worker notices at its next heartbeat or ack."""
         await self._service.call(requests.Cancel(checks.job_id(job_id), request_id=checks.request_id(request_id)))
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> None:
@@ -402,12 +401,12 @@ class Queue(LeaseVerbs, Generic[T]):
         priority: int | None = None,
         request_id: str | None = None,
     ) -> None:
-        """Have a waiting job run at another time (`run_at`, or `delay` from now), with another priority, or both. What
-        is not given stays as it is; a time in the past is now.
+        """Change when a waiting job runs (`run_at`, or `delay` from now), its priority, or both. What is not given
+        stays as it is; a time in the past means now.
 
         Raises:
             JobNotFoundError: it is not in the queue (any more).
-            JobStateError: it does not wait: it is running, or dead.
+            JobStateError: it is not waiting: it is running, or dead.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -427,7 +426,7 @@ class Queue(LeaseVerbs, Generic[T]):
     async def purge(
         self, entrypoint: str | None = None, *, zone: str | None = None, request_id: str | None = None
     ) -> int:
-        """Remove dead jobs for good, of one entrypoint, of one zone, or all; answers how many."""
+        """Remove dead jobs for good, of one entrypoint, of one zone, or all; returns their number."""
         return await self._service.call(
             requests.Purge(
                 entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
@@ -444,11 +443,11 @@ class Queue(LeaseVerbs, Generic[T]):
         zone: str | None = None,
         request_id: str | None = None,
     ) -> int:
-        """Take back running jobs whose last sign of life, a claim or a heartbeat, was written longer ago than this;
-        answers how many. For operators who know that their workers are gone.
+        """Take back running jobs whose last claim or heartbeat was written longer ago than `older`; returns their
+        number. For operators who know that their workers are gone.
 
-        Leases that simply run out are judged by monotonic clocks. This compares written times with the clock of the
-        process that carries it out, because you ask for it: of a clock that is wrong it takes jobs whose workers live.
+        Leases that run out are judged by monotonic clocks. This call compares written times with the clock of the
+        process that carries it out: if that clock is wrong, it takes jobs from workers that are alive.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -470,7 +469,7 @@ class Queue(LeaseVerbs, Generic[T]):
         )
 
     async def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
-        """Nothing of the queue, or of one entrypoint, is claimed until it is resumed. What runs goes on, and jobs may
+        """Stop claims from the queue, or from one entrypoint, until it is resumed. Running jobs continue, and jobs can
         be added.
 
         >>> import asyncio
@@ -489,13 +488,13 @@ class Queue(LeaseVerbs, Generic[T]):
         await self._set_gate(Gate.PAUSED, entrypoint, request_id)
 
     async def drain(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
-        """Nothing is added to the queue, or to one entrypoint, until it is resumed: `enqueue` raises
-        QueueDrainingError. What is there is worked on to the end; this does not wait for it."""
+        """Refuse new jobs for the queue, or for one entrypoint, until it is resumed: `enqueue` raises
+        QueueDrainingError. Existing jobs are processed; this does not wait for them."""
         await self._set_gate(Gate.DRAINING, entrypoint, request_id)
 
     async def resume(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
-        """The queue, or one entrypoint, is open again. An entrypoint that was paused by itself stays so when the queue
-        is resumed."""
+        """Reopen the queue, or one entrypoint. An entrypoint that was paused by itself stays paused when the queue is
+        resumed."""
         await self._set_gate(Gate.OPEN, entrypoint, request_id)
 
     async def _set_gate(self, gate: Gate, entrypoint: str | None, request_id: str | None) -> None:
@@ -514,10 +513,10 @@ class Queue(LeaseVerbs, Generic[T]):
         paused: bool | None = None,
         request_id: str | None = None,
     ) -> ZoneRules:
-        """Change what share of the turns a zone has, and what holds it back; what is not given stays as it is.
+        """Change a zone's share of the turns, and its limits; what is not given stays as it is.
 
-        `weight`: twice the weight, twice the jobs. `running_max`: so many of its jobs run at a time. `per_second`: so
-        many are claimed in a second. None takes a limit away. `paused`: none of its jobs are claimed.
+        `weight`: twice the weight, twice the jobs. `running_max`: how many of its jobs run at a time. `per_second`: how
+        many are claimed per second. None removes a limit. `paused`: none of its jobs are claimed.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -550,8 +549,8 @@ class Queue(LeaseVerbs, Generic[T]):
         return rules
 
     async def zones(self, zone: str | Sequence[str] | None = None, *, limit: int = 100) -> list[ZoneStanding]:
-        """The zones that have jobs or rules, those whose jobs have been due longest first: of one name, of several, or
-        the first so many of all."""
+        """Zones that have jobs or rules, those whose jobs have been due longest first: one, several, or the first
+        `limit` of all."""
         names = checks.zones(zone)
         return await self._service.call(
             requests.ListZones(
@@ -567,10 +566,10 @@ class Queue(LeaseVerbs, Generic[T]):
         zone: str | Sequence[str] | None = None,
         limit: int = 100,
     ) -> list[PeekedZone]:
-        """The top-level queue: zones with work that nobody has leased and nothing holds back, those whose jobs have
-        been due longest first. Those whose time has not come yet (`due` is False) follow, as far as they are next.
+        """The top-level queue: unleased zones with work that no limit holds back, those whose jobs have been due
+        longest first. Zones whose jobs are not due yet (`due` is False) follow, in order.
 
-        Takes nothing and writes nothing. On a ring it goes on from shard to shard: every call begins one shard further.
+        Takes nothing and writes nothing. On a ring every call starts one shard further.
         """
         names = checks.zones(zone)
         return await self._service.call(
@@ -584,8 +583,8 @@ class Queue(LeaseVerbs, Generic[T]):
     async def lease_zone(
         self, zone: str, *, lease: float | timedelta | None = None, request_id: str | None = None
     ) -> ZoneLease | None:
-        """Have a zone for oneself: until `release_zone`, or `lease` after the last sign of life, its jobs are given
-        only to a `dequeue` that shows the lease. None if somebody has it, or if it has no jobs.
+        """Lease a whole zone: until `release_zone`, or until `lease` has passed without a heartbeat, only a `dequeue`
+        with this lease gets its jobs. None if the zone is leased already, or has no jobs.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -611,15 +610,16 @@ class Queue(LeaseVerbs, Generic[T]):
         )
 
     async def heartbeat_zone(self, lease: ZoneLease) -> ZoneLease:
-        """Still at it: the lease of the zone starts again at full length.
+        """Renew the lease of the zone to its full length.
 
         Raises:
-            ZoneLeaseLostError: it ran out, or was released. What was claimed under it stays claimed.
+            ZoneLeaseLostError: it ran out, or was released. Jobs claimed under it stay claimed.
         """
         return await self._service.call(requests.HeartbeatZone(*checks.zone_lease(lease)))
 
     async def release_zone(self, lease: ZoneLease) -> None:
-        """Let others have the zone, from the moment its next job is due. A lease that is over is left alone."""
+        """Release the zone to others, from the moment its next job is due. Does nothing if the lease has ended
+        already."""
         await self._service.call(requests.ReleaseZone(*checks.zone_lease(lease)))
 
     # --- Schedules ---
@@ -634,15 +634,15 @@ class Queue(LeaseVerbs, Generic[T]):
         missed: Missed | str = Missed.ONE,
         origin: str | None = None,
     ) -> Schedule:
-        """Have a job added whenever a cron expression is due: one job for each tick, whoever is there to notice it.
+        """Add a job at every tick of a cron expression: one job per tick, whichever process notices it.
 
         `job`: entrypoint and payload, or a `NewJob` without a time; with a unique key, nothing is added while the job
-        of an earlier tick is unfinished. `tz`: the time zone of the expression. `missed`: what becomes of ticks that
-        nobody noticed for more than a minute: `skip` forgets them, `one` adds one job for all of them, `all` one for
-        each. `origin`: what declared it, for whoever looks for schedules that nobody declares any more.
+        of an earlier tick is unfinished. `tz`: the time zone of the expression. `missed`: how to treat ticks that are
+        more than a minute late: `skip` forgets them, `one` adds one job for all of them, `all` one for each. `origin`:
+        what declared the schedule, to find schedules that are no longer declared.
 
-        A schedule of this name that says the same stays as it is; one that says something else is changed. Jobs have
-        the headers `casque-schedule` and `casque-tick`, and an id made of both.
+        An identical schedule of this name stays unchanged; a different one is replaced. Jobs have the headers
+        `casque-schedule` and `casque-tick`, and an id made of both.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -678,19 +678,19 @@ class Queue(LeaseVerbs, Generic[T]):
         return await self._service.call(requests.ListSchedules())
 
     async def pause_schedule(self, name: str) -> Schedule:
-        """No more ticks until it is resumed. Raises ScheduleNotFoundError."""
+        """Stop its ticks until it is resumed. Raises ScheduleNotFoundError."""
         return await self._service.call(requests.PauseSchedule(checks.schedule(name), paused=True))
 
     async def resume_schedule(self, name: str) -> Schedule:
-        """Ticks again, from now on: those of the pause are not made up for. Raises ScheduleNotFoundError."""
+        """Resume its ticks from now on; those missed during the pause are skipped. Raises ScheduleNotFoundError."""
         return await self._service.call(requests.PauseSchedule(checks.schedule(name), paused=False))
 
     async def drop_schedule(self, name: str) -> None:
-        """Forget a schedule; the jobs that it has become stay. Raises ScheduleNotFoundError."""
+        """Remove a schedule; jobs that it added stay. Raises ScheduleNotFoundError."""
         await self._service.call(requests.DropSchedule(checks.schedule(name)))
 
     async def trigger_schedule(self, name: str) -> Job[T]:
-        """Add the job of a schedule now, beside its ticks. Raises ScheduleNotFoundError."""
+        """Add the job of a schedule now, in addition to its ticks. Raises ScheduleNotFoundError."""
         for schedule in await self._service.call(requests.ListSchedules()):
             if schedule.name == checks.schedule(name):
                 [record] = await self._service.call(requests.Enqueue((triggered(schedule, new_id(self._parts.rng)),)))
@@ -712,7 +712,7 @@ class Queue(LeaseVerbs, Generic[T]):
     ) -> list[Job[T]]:
         """Jobs in the queue in enqueue order, by state and entrypoint.
 
-        To go through many in portions, give `limit`, and for `after` the `record.sequence` of the last job so far.
+        To page through many, pass `limit`, and as `after` the `record.sequence` of the last job so far.
         """
         found = await self._service.call(
             requests.ListJobs(
@@ -725,24 +725,25 @@ class Queue(LeaseVerbs, Generic[T]):
         return [self._job(record) for record in found]
 
     async def stats(self) -> Stats:
-        """The position and how many jobs are in each state."""
+        """The position and the number of jobs in each state."""
         return await self._service.call(requests.GetStats())
 
     async def events(
         self, *, from_position: int | Mapping[int, int] | None = None, follow: bool = True
     ) -> AsyncGenerator[QueueEvent]:
-        """What happens to this queue, event by event, beside whatever else goes on; never writes.
+        """The events of this queue, in order. Never writes.
 
-        Only a queue in the log layout has a history to follow. `from_position`: begin after this commit, 0 for the
-        very beginning; without it, from now on. `follow=False` ends at the end of the log instead of waiting for more.
-        The queue need not be entered for this. To go on where a program stopped, remember `event.position`.
+        Only a queue in the log layout has a history to follow. `from_position`: begin after this commit, 0 for the very
+        beginning; without it, from now on. `follow=False` ends at the end of the log instead of waiting for more. The
+        queue need not be entered for this. To resume where a program stopped, remember `event.position`.
 
-        A ring has a history in each of its shards: events say which (`event.shard`), are in order within each, and
-        `from_position` is 0 or a position for each shard, `{0: 41, 1: 7}`; one that is not named begins.
+        A ring has a history in each of its shards: `event.shard` names the shard, events are in order within each, and
+        `from_position` is 0 or a position for each shard, `{0: 41, 1: 7}`; a shard that is not named starts at its
+        beginning.
 
         Raises:
             NoHistoryError: the queue has the document layout.
-            HistoryGoneError: what was asked for, or was to come next, has been deleted; `retention` says how soon.
+            HistoryGoneError: the requested or the next events have been deleted; `retention` says how soon.
         """
         try:
             async with aclosing(self._feed(_begin(from_position), follow)) as events:
@@ -759,7 +760,7 @@ class Queue(LeaseVerbs, Generic[T]):
                     async for event in events:
                         yield event
             except RingError:
-                # Of one that was not entered, before the first event.
+                # The queue was not entered, and this is before the first event.
                 if self._local is None:
                     raise
             else:
@@ -770,7 +771,7 @@ class Queue(LeaseVerbs, Generic[T]):
                 yield event
 
     def _shards_feed(self, begin: int | dict[int, int] | None, follow: bool) -> AsyncGenerator[QueueEvent]:
-        """Of a ring that was not entered."""
+        """The events of a ring that was not entered."""
         local = self._local
         if local is None:
             raise InvalidInputError("positions by shard are those of a ring that is opened by the URL of its store")
@@ -794,9 +795,9 @@ class Queue(LeaseVerbs, Generic[T]):
     ) -> AsyncGenerator[ArchivedJob]:
         """Finished jobs, `done`, `dead` and `cancelled`, each finish once, hour by hour as they were committed.
 
-        `since` and `until` (exclusive) are about when they finished, by the clock of whoever committed it. Payloads and
-        results are bytes as they were stored, whatever the queue's type. A job is there within `archive_interval`, and
-        when the queue that finished it was closed. The queue need not be entered for this, and nothing is written.
+        `since` and `until` (exclusive) refer to when they finished, by the clock of the process that committed it.
+        Payloads and results are the stored bytes, whatever the queue's type. A job appears within `archive_interval`,
+        or when the queue that finished it is closed. The queue need not be entered for this, and nothing is written.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -822,7 +823,7 @@ class Queue(LeaseVerbs, Generic[T]):
                     async for job in jobs:
                         yield job
             except RingError:
-                # Only of one that was not entered, before the first job.
+                # The queue was not entered, and this is before the first job.
                 assert self._local is not None
                 shards = range((await self._local.root().read()).shards)
                 archives = {token: self._local.shard(token).history().archive(**asked) for token in shards}  # type: ignore[arg-type]
@@ -835,13 +836,13 @@ class Queue(LeaseVerbs, Generic[T]):
 
     @property
     def archives(self) -> bool:
-        """Whether this queue archives what is finished, as far as is known here: brokers decide for themselves."""
+        """True if this queue archives finished jobs, as far as this process knows: brokers decide for themselves."""
         return self._local is None or self._local.settings.archive
 
     # --- Inside ---
 
     async def _let_go(self) -> None:
-        """A store that was handed in belongs to whoever made it."""
+        """Close the store if this queue opened it; a store that was passed in belongs to its creator."""
         if self._remote is not None:
             await self._remote.close()
         if self._owns_store and self._local is not None:
@@ -854,7 +855,7 @@ class Queue(LeaseVerbs, Generic[T]):
         return self._embedded
 
     def _looking(self) -> QueueService | History:
-        """What can be asked without entering the queue."""
+        """What can be read without entering the queue."""
         if self._embedded is not None:
             return self._embedded
         if self._local is not None:
@@ -863,14 +864,14 @@ class Queue(LeaseVerbs, Generic[T]):
         return self._remote
 
     def _job(self, record: JobRecord) -> Job[T]:
-        """A job to look at: whoever has not claimed it cannot finish it by its handle."""
+        """A read-only job: its handle cannot finish it, because it was not claimed."""
         return Job(record, self._codec)
 
     def _specs(self, jobs: list[tuple[str, T] | NewJob[T]]) -> tuple[JobSpec, ...]:
         encode, attempts = self._codec.encode, self._parts.settings.max_attempts
         specs: list[JobSpec] = []
-        checked: str | None = None  # most of a bulk names one entrypoint
-        before: tuple[NewJob[T], JobSpec] | None = None  # and is alike in all but the payload
+        checked: str | None = None  # most jobs of a bulk share one entrypoint
+        before: tuple[NewJob[T], JobSpec] | None = None  # and differ only in the payload
         for job_id, job in zip(new_ids(self._parts.rng, len(jobs)), jobs, strict=True):
             if type(job) is tuple and len(job) == 2 and job[0] is checked:  # type: ignore[redundant-expr]
                 specs.append(JobSpec(job_id, checked, encode(job[1]), 0, None, attempts))
@@ -913,7 +914,7 @@ class Queue(LeaseVerbs, Generic[T]):
         return self._parts.clock.wall_ms() + checks.span_ms("delay", delay)
 
     def _spec(self, job_id: str, new: NewJob[T], checked: str | None = None) -> JobSpec:
-        """`checked`: an entrypoint that has been."""
+        """`checked`: an entrypoint that was checked already."""
         attempts = new.max_attempts
         return JobSpec(
             job_id,
@@ -931,7 +932,7 @@ class Queue(LeaseVerbs, Generic[T]):
 
 
 def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
-    """Whether what was checked of one is checked of the other: the very same values, and no time or key of its own."""
+    """True if the checks of one job hold for the other: identical values, and no time or key of its own."""
     return (
         one.entrypoint is other.entrypoint
         and one.priority is other.priority

@@ -1,8 +1,8 @@
-"""A queue that brokers lead, wherever the leader is: asks it, follows it, and asks again.
+"""A queue that brokers lead: calls the leader, follows it when it changes, and retries.
 
-Every call that changes something carries a request id, so that asking again is safe: if the first attempt was carried
-out after all, the second gets its answer and does nothing. A failover in the middle of a call neither loses nor repeats
-it; the caller merely waits.
+Every call that changes something carries a request id, which makes a retry safe: if the first attempt was carried out
+after all, the second gets its answer and does nothing. A failover in the middle of a call neither loses nor repeats it;
+the caller merely waits.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ R = TypeVar("R")
 
 ELSEWHERE = (QueueLedError, LeadershipLostError)
 NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
-"""Nothing was done there: another broker, or the same one a little later."""
+"""Nothing was done: try another broker, or the same one a little later."""
 ASKED_AGAIN = (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError)
 Errors: TypeAlias = tuple[type[CasqueError], ...]
 SETTLED: Errors = (LeaseLostError, ZoneLeaseLostError, ZoneMovedError)
-"""Refusals that hold for every attempt, also for one that is still on its way: tokens are given out once, and a shard
-never goes back to an older ring."""
+"""Refusals that hold for every attempt, also for one still on its way: tokens are never reused, and a shard never goes
+back to an older ring."""
 HINTS_AT_ONCE = 2
 ASK_S = 60.0
-"""Brokers have a limit to how long a call may wait; a longer wait is several calls."""
+"""Longest wait of one call, because brokers limit it; a longer wait is several calls."""
 WAIT_LEFT_S = 0.05
-"""Less than this is not worth another question."""
+"""A shorter remaining wait is not worth another call."""
 
 
 class _Persistence(Patience):
-    """How long one caller goes on asking."""
+    """How long one caller keeps trying."""
 
     hints = 0
-    """Brokers that said: not here."""
+    """Brokers that answered that another one leads."""
 
 
 class RemoteService(QueueService, Protocol):
-    """A broker at one address."""
+    """A service at one address."""
 
     address: str
 
@@ -74,12 +74,12 @@ class RemoteService(QueueService, Protocol):
 
 
 class Finder(Protocol):
-    """Knows where to ask first."""
+    """Finds the address to try first."""
 
     async def find(self) -> str:
         """
         Raises:
-            NoLeaderError: nobody leads just now.
+            NoLeaderError: no broker leads just now.
             StorageError: the bucket did not answer.
         """
         ...
@@ -88,7 +88,7 @@ class Finder(Protocol):
 
 
 class RemoteQueue(QueueService):
-    """Satisfies `QueueService` through whichever broker leads."""
+    """Satisfies `QueueService` through the current leader."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class RemoteQueue(QueueService):
         self._leader: RemoteService | None = None
         self._finding: asyncio.Task[RemoteService] | None = None
         self._behind: set[asyncio.Task[None]] = set()
-        """What goes on when the caller has left: claims to be given back, connections to be closed."""
+        """Work that continues after its caller left: giving back claims, closing connections."""
         self._closed = False
 
     async def close(self) -> None:
@@ -127,8 +127,8 @@ class RemoteQueue(QueueService):
     # --- Verbs ---
 
     def call(self, request: Request[A]) -> Awaitable[A]:
-        """Everything that changes something gets a request id, unless a second attempt is harmless anyway: a batch of a
-        source is done once, to set the same schedule once more changes nothing."""
+        """Every change gets a request id, unless a second attempt is harmless anyway: a batch of a source is added
+        once, and setting the same schedule twice changes nothing."""
         kind = type(request)
         if kind is Dequeue:
             return cast("Awaitable[A]", self._dequeue(cast(Dequeue, request)))
@@ -155,7 +155,7 @@ class RemoteQueue(QueueService):
         try:
             while True:
                 jobs = await self._ask(claim)
-                # A broker that stops sends those who wait away early: whoever leads next may have something.
+                # A broker that stops ends waits early: the next leader may have jobs.
                 if jobs or ends_ms - self._clock.monotonic_ms() < WAIT_LEFT_S * 1000:
                     return jobs
                 await self._clock.sleep(self._rng.uniform(0.01, WAIT_LEFT_S))
@@ -172,7 +172,7 @@ class RemoteQueue(QueueService):
         while True:
             broker = await self._found(patience)
             try:
-                # The commit of the last event is asked for again: it may have been cut in the middle.
+                # Request the commit of the last event again: the stream may have ended in the middle of it.
                 stream = broker.events(from_position=seen[0] - 1 if seen[1] >= 0 else position, follow=follow)
                 async with aclosing(stream) as events:
                     async for event in events:
@@ -205,19 +205,19 @@ class RemoteQueue(QueueService):
                 return
             except ASKED_AGAIN as error:
                 if begun:
-                    raise  # what was read is true; where to go on, the caller knows best
+                    raise  # what was read is correct; the caller knows best where to resume
                 await self._turn_away(broker, error, patience)
 
-    # --- Asking until somebody answers ---
+    # --- Calling until a broker answers ---
 
     async def _ask(self, call: Callable[[QueueService], Awaitable[R]], settled: Errors = SETTLED) -> R:
-        """Ask the leader, for as long as patience lasts. `settled`: refusals that are the last word, whatever came
-        of attempts before.
+        """Call the leader until it answers or patience runs out. `settled`: refusals that are final, whatever earlier
+        attempts did.
 
         Raises:
-            NoLeaderError: nobody was found in time; nothing was done.
-            BrokerUnreachableError: nobody answered in time; nothing was done.
-            UnknownOutcomeError: an attempt may have been carried out, and nobody could be asked about it in time.
+            NoLeaderError: no leader was found in time; nothing was done.
+            BrokerUnreachableError: no broker answered in time; nothing was done.
+            UnknownOutcomeError: an attempt may have been carried out, and no broker confirmed it in time.
         """
         leader = self._leader
         if leader is not None and not self._closed:
@@ -246,20 +246,20 @@ class RemoteQueue(QueueService):
             except ASKED_AGAIN as again:
                 if isinstance(again, UnknownOutcomeError):
                     doubt = again
-                # A search that was cut off is over for all its callers: the next one would be cut off as soon.
+                # A cancelled search fails all its callers: the next one would be cancelled just the same.
                 cut_off = asked is None and isinstance(again, QueueClosedError)
                 if self._closed or cut_off or patience.is_over:
-                    raise _last_word(again, doubt) from again
+                    raise _final_error(again, doubt) from again
                 error = again
             except settled:
                 raise
             except CasqueError as failure:
-                # It says that nothing happened now, and nothing about an attempt before it that got no answer: that one
-                # may still be on its way, and find another queue when it arrives.
-                raise _last_word(failure, doubt) from failure
+                # The refusal says that nothing happened now, and nothing about an earlier attempt without an answer:
+                # that one may still be on its way, and find another state when it arrives.
+                raise _final_error(failure, doubt) from failure
 
     async def _turn_away(self, broker: RemoteService, error: CasqueError, patience: _Persistence) -> None:
-        """This one does not lead, or does not answer: take another. Raises the error when patience is over."""
+        """This broker does not lead, or does not answer: choose another. Raises the error when patience runs out."""
         address = error.address if isinstance(error, ELSEWHERE) else None
         if self._leader is broker:
             self._leader = None
@@ -269,10 +269,10 @@ class RemoteQueue(QueueService):
                     self._leader = self._connect(address)
                 except UntrustedAddressError as refusal:
                     log.warning("a broker says that %s leads, which is not asked: %s", address, refusal)
-        # A first hint is followed at once. Brokers that point at each other get time to agree.
+        # Follow the first hint at once. Brokers that point at each other get time to agree.
         patience.hints += 1
         if (self._leader is None or patience.hints > HINTS_AT_ONCE) and not await patience.wait():
-            raise _last_word(error, None) from error
+            raise _final_error(error, None) from error
 
     async def _found(self, patience: _Persistence) -> RemoteService:
         if self._closed:
@@ -280,9 +280,9 @@ class RemoteQueue(QueueService):
         if self._leader is not None:
             return self._leader
         if self._finding is None or self._finding.done():
-            # One search for all who wait: a thousand callers would otherwise each read the bucket.
+            # One search for all waiting callers: a thousand of them would otherwise each read the bucket.
             self._finding = asyncio.create_task(self._search(patience), name="casque leader search")
-            self._finding.add_done_callback(_heard)
+            self._finding.add_done_callback(_retrieve_exception)
         return await joined(self._finding, QueueClosedError("the queue was closed while its leader was looked for"))
 
     async def _search(self, patience: _Persistence) -> RemoteService:
@@ -299,10 +299,10 @@ class RemoteQueue(QueueService):
     def _patience(self) -> _Persistence:
         return _Persistence(self._settings, self._clock, self._rng)
 
-    # --- Behind the caller's back ---
+    # --- After the caller left ---
 
     async def _give_back_claims(self, claim: Callable[[QueueService], Awaitable[list[JobRecord]]]) -> None:
-        """The caller left a claim that it may have been given. Asked again, the broker gives the same jobs."""
+        """Give back jobs claimed for a caller that left. The repeated request returns the same jobs."""
         left: list[JobRecord] = []
         try:
             left = await self._ask(claim)
@@ -321,7 +321,7 @@ class RemoteQueue(QueueService):
 
 
 class _AskedBefore:
-    """A request whose second attempt may find that the first one, which had no answer, has done it."""
+    """A request whose second attempt may find that the first one, which got no answer, was carried out."""
 
     def __init__(self, request: Request[A]) -> None:
         self._request = request
@@ -338,21 +338,22 @@ class _AskedBefore:
 
 def _settled(request: Request[Any]) -> Errors:
     if request.scope is Scope.READ:
-        return (CasqueError,)  # nothing is changed by a look
+        return (CasqueError,)  # reads change nothing
     return (*SETTLED, JobNotFoundError) if getattr(request, "token", None) is not None else SETTLED
 
 
-def _last_word(error: CasqueError, doubt: UnknownOutcomeError | None) -> CasqueError:
-    """What to tell a caller in the end: an attempt that may have been carried out is not taken back by a later one."""
+def _final_error(error: CasqueError, doubt: UnknownOutcomeError | None) -> CasqueError:
+    """The final error for a caller: an earlier attempt that may have been carried out makes the outcome unknown."""
     if isinstance(error, QueueLedError):
-        # That is for those who opened the store: whoever asks brokers has only met them while they change places.
+        # QueueLedError is for callers that opened the store; a caller of brokers only meets it during a change of
+        # leader.
         error = NoLeaderError(f"a broker says that {error.address} does, and that one was not found to lead in time")
     if doubt is None or error is doubt:
         return error
     return UnknownOutcomeError(f"{doubt}; asked again, and: {error}")
 
 
-def _heard(task: asyncio.Task[RemoteService]) -> None:
-    """Whoever waited for the search has its error; nobody may have waited."""
+def _retrieve_exception(task: asyncio.Task[RemoteService]) -> None:
+    """Mark the exception as retrieved: every waiting caller has it, and there may be none."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""A shard of a ring that brokers lead, wherever its leader is."""
+"""A shard of a ring that brokers lead."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 AWAY_MS = 300
-"""Whoever did not find a leader need not look again before."""
+"""How long to wait after a search found no leader before searching again."""
 
 
 class RemoteShard(RemoteQueue, ShardService):
-    """Satisfies `ShardService` through whichever broker leads the shard; what it connects to are shards."""
+    """Satisfies `ShardService` through the current leader of the shard; its connections are to shards."""
 
     _away_until_ms = 0
 
@@ -30,8 +30,8 @@ class RemoteShard(RemoteQueue, ShardService):
         return super().call(request)
 
     async def _enqueue_once(self, request: Enqueue) -> Sequence[JobRecord]:
-        """Without a request id none is made up: it would decide which shard the jobs belong to. Then what may have been
-        done is not asked for again."""
+        """Do not make up a request id: it would decide which shard the jobs belong to. Without one, a call that may
+        have been carried out is not repeated."""
 
         async def add(broker: QueueService) -> Sequence[JobRecord] | UnknownOutcomeError:
             try:
@@ -51,14 +51,14 @@ class RemoteShard(RemoteQueue, ShardService):
 
     @property
     def away(self) -> bool:
-        """Whether nobody led it a moment ago."""
+        """True if it had no leader a moment ago."""
         return self._clock.monotonic_ms() < self._away_until_ms
 
     async def at_once(self, call: Callable[[ShardService], Awaitable[R]]) -> R:
-        """Ask the leader, or the one that has followed it, and nobody else.
+        """Call the leader, or its successor if it answers with a hint, without waiting for an election.
 
         Raises:
-            NoLeaderError, or another of `ASKED_AGAIN`: it cannot be asked now.
+            NoLeaderError, or another of `ASKED_AGAIN`: it cannot be called now.
         """
         if self.away:
             raise NoLeaderError("nobody led this shard a moment ago")
@@ -78,7 +78,7 @@ class RemoteShard(RemoteQueue, ShardService):
             raise self._gone(error) from None
 
     def _agreed(self, found: RemoteService) -> RemoteService:
-        """Several may have looked at the same time: the first one's is everybody's."""
+        """Several callers may have searched at the same time: all use the first result."""
         self._leader = self._leader or found
         return self._leader
 
@@ -93,7 +93,7 @@ class RemoteShard(RemoteQueue, ShardService):
 
 
 class _RemoteWithin(RemoteShard):
-    """The same shard through the same connections, for a caller who may name only some of its jobs."""
+    """The same shard over the same connections, for a caller limited to some of its jobs."""
 
     def __init__(self, shard: RemoteShard, reach: Reach) -> None:
         self._shard = shard
@@ -106,7 +106,7 @@ class _RemoteWithin(RemoteShard):
 
 
 class LedShard(Shard):
-    """A shard that brokers lead, as a ring knows it. While it has no leader, those who can do without it do so."""
+    """A shard that brokers lead, as part of a ring. While it has no leader, calls that can do without it go on."""
 
     can_be_missed = True
 

@@ -1,4 +1,4 @@
-"""The small API: five verbs, group-committed (`BrokerQueue`) or with a commit of their own (`DirectQueue`)."""
+"""The small API: five verbs, group-committed (`BrokerQueue`) or with one commit each (`DirectQueue`)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SmallQueue(LeaseVerbs):
         return [plain_job(record, self) for record in records]
 
     async def read_state(self) -> QueueState:
-        """Everything in the queue as of now, read from the store beside the calls in flight: all of it, each time."""
+        """Everything in the queue as of now, read in full from the store, independently of calls in flight."""
         state = await self._parts.read()
         records = list(state.listed())
         if self._blobs is not None and any(record.spec.blob is not None for record in records):
@@ -76,10 +76,10 @@ class SmallQueue(LeaseVerbs):
         return QueueState(tuple([plain_job(record) for record in records]), state.position)
 
     async def requeue_stale(self, timeout: timedelta) -> int:
-        """Take back jobs whose last written sign of life is older than `timeout`; answers how many.
+        """Take back jobs whose last written claim or heartbeat is older than `timeout`; returns their number.
 
-        This compares the writer's clock with this machine's, because it was asked to; leases that simply run out are
-        judged by the monotonic clock alone.
+        This compares the writer's clock with this machine's; leases that run out are judged by the monotonic clock
+        alone.
         """
         cutoff_ms = self._parts.clock.wall_ms() - checks.span_ms("timeout", timeout)
         return await self._service.expire_before(cutoff_ms)
@@ -176,7 +176,7 @@ class DirectQueue(SmallQueue):
         return self._embedded
 
     async def close(self) -> None:
-        """Archive what was finished, and let go of a store that was opened by URL. Nothing else is held."""
+        """Archive finished jobs, and close the store if it was opened by URL. Nothing else is held."""
         await self._direct.close()
         if self._owns_store:
             await self._parts.store.close()

@@ -1,4 +1,4 @@
-"""Stages jobs for an admission, from code without asyncio: the executors of a cluster, say."""
+"""Stages jobs for an admission, from code without asyncio, such as the executors of a cluster."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = ["StagedJobs", "StagedPart", "Stager"]
 R = TypeVar("R")
 
 _ROOM = PART_BYTES_MAX // 2
-"""Of payloads, ids and keys in one of several parts; headers come on top."""
+"""Size of payloads, ids and keys in one of several parts; headers come on top."""
 
 
 class Stager:
-    """Writes jobs beside a queue, where they wait until `Queue.admit` names them all in one commit.
+    """Writes jobs next to a queue, where they wait until `Queue.admit` names them all in one commit.
 
-    Blocks until each part is stored. May be pickled and sent elsewhere, where it opens the store anew; not for use by
-    several threads at once. `settings` are those of the queue: `payload_max`, `blob_max`, and `max_attempts` for jobs
-    that do not say.
+    Blocks until each part is stored. May be pickled and sent elsewhere, where it reopens the store; not for use by
+    several threads at once. `settings` are those of the queue: `payload_max`, `blob_max`, and `max_attempts` as the
+    default for jobs.
 
     >>> import asyncio
     >>> from casque import Queue
@@ -78,20 +78,20 @@ class Stager:
         self.close()
 
     def new_ids(self, count: int) -> list[str]:
-        """Random ids, for jobs that have none of their own."""
+        """Random ids for jobs without ids of their own."""
         return new_ids(self._rng, count)
 
     def stage(self, jobs: StagedJobs) -> StagedPart:
         """Store these jobs as one part: at most 100,000 of them and 64 MiB.
 
         Raises:
-            InvalidInputError: a row is none that an enqueue would take; the message names it. Nothing was stored.
+            InvalidInputError: a row is not a valid job; the message names it. Nothing was stored.
             StorageError: the store kept failing; nothing was enqueued.
         """
         return self._put(checked(self._defaulted(jobs)))
 
     def stage_all(self, jobs: StagedJobs) -> list[StagedPart]:
-        """The same for any number of jobs, in as many parts as it takes."""
+        """The same for any number of jobs, in as many parts as needed."""
         return [self._put(some) for some in _portions(checked(self._defaulted(jobs)))]
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Stager:
         return _run(self._runner, staging.put(jobs, self._txn))
 
     def _defaulted(self, jobs: StagedJobs) -> StagedJobs:
-        """With the attempts that a job gets which does not say."""
+        """Fill in the default for attempts."""
         most, attempts = self._settings.max_attempts, jobs.attempts_max
         if most is None or (attempts is not None and not isinstance(attempts, list)):
             return jobs
@@ -131,7 +131,7 @@ def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, R]) -> R:
 
 
 def _apart(call: Callable[[], R]) -> R:
-    """Where an event loop runs already, as in a notebook, another one can only run in another thread."""
+    """Run the call in another thread if an event loop is running in this one, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -146,7 +146,7 @@ def _portions(jobs: StagedJobs) -> Iterator[StagedJobs]:
 
 
 def _fitting(jobs: StagedJobs) -> Iterator[StagedJobs]:
-    """All of them if they fit into one part, and otherwise halves that do."""
+    """All jobs if they fit into one part, otherwise halves that do."""
     size = len(jobs.payloads) if not isinstance(jobs.payloads, list) else sum(map(len, jobs.payloads))
     size += sum(map(len, jobs.ids)) + sum(len(key) for key in jobs.keys or () if key is not None)
     if size <= _ROOM or len(jobs) == 1:

@@ -1,4 +1,4 @@
-"""The same queue for people without asyncio: every call blocks until it is durable."""
+"""The same queue without asyncio: every call blocks until it is durable."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, TypeVar, Unpack, overload
 
 from casque.client.blocking import SyncJob
+from casque.client.connecting import ClientTlsFiles
 from casque.client.queue import Queue
-from casque.client.reaching import ClientTlsFiles
 from casque.client.sync_verbs import SyncVerbs
 from casque.settings import SettingsChanges
 

@@ -104,17 +104,17 @@ class SyncVerbs(Blocking[T], Generic[T]):
         ]
 
     def heartbeats(self, jobs: Sequence[SyncJob[T] | Lease]) -> list[CasqueError | None]:
-        """Still at all of these: their leases start again at full length. Each has an answer of its own, None if all is
-        well; one that is lost does not harm the others."""
+        """Renew the leases of these jobs to their full length. Returns one entry per job: None, or the error; a lost
+        lease does not affect the others."""
         return self._wait(self._queue.heartbeats([one.job if isinstance(one, SyncJob) else one for one in jobs]))
 
     def give_back(self, jobs: Sequence[SyncJob[T] | Lease]) -> list[CasqueError | None]:
-        """Claimed, and not worked on: they are waiting again, and it does not count as an attempt. Each has an answer
-        of its own, None if it went back or was no longer this caller's."""
+        """Return claimed jobs to the queue without counting an attempt. Returns one entry per job: None if it went back
+        or was no longer this caller's, or the error."""
         return self._wait(self._queue.give_back([one.job if isinstance(one, SyncJob) else one for one in jobs]))
 
     def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        """Take a waiting or running job out of the queue; its worker learns of it at its next heartbeat or ack."""
+        """Take a waiting or running job out of the queue; its worker notices at its next heartbeat or ack."""
         self._wait(self._queue.cancel(job_id, request_id=request_id))
 
     def retry(self, job_id: str, *, request_id: str | None = None) -> None:
@@ -130,12 +130,12 @@ class SyncVerbs(Blocking[T], Generic[T]):
         priority: int | None = None,
         request_id: str | None = None,
     ) -> None:
-        """Have a waiting job run at another time (`run_at`, or `delay` from now), with another priority, or both. What
-        is not given stays as it is; a time in the past is now."""
+        """Change when a waiting job runs (`run_at`, or `delay` from now), its priority, or both. What is not given
+        stays as it is; a time in the past means now."""
         self._wait(self._queue.reschedule(job_id, run_at=run_at, delay=delay, priority=priority, request_id=request_id))
 
     def purge(self, entrypoint: str | None = None, *, zone: str | None = None, request_id: str | None = None) -> int:
-        """Remove dead jobs for good, of one entrypoint, of one zone, or all; answers how many."""
+        """Remove dead jobs for good, of one entrypoint, of one zone, or all; returns their number."""
         return self._wait(self._queue.purge(entrypoint, zone=zone, request_id=request_id))
 
     def requeue_stale(
@@ -146,23 +146,23 @@ class SyncVerbs(Blocking[T], Generic[T]):
         zone: str | None = None,
         request_id: str | None = None,
     ) -> int:
-        """Take back running jobs whose last sign of life, a claim or a heartbeat, was written longer ago than this;
-        answers how many. For operators who know that their workers are gone."""
+        """Take back running jobs whose last claim or heartbeat was written longer ago than `older`; returns their
+        number. For operators who know that their workers are gone."""
         return self._wait(self._queue.requeue_stale(older, entrypoint=entrypoint, zone=zone, request_id=request_id))
 
     def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
-        """Nothing of the queue, or of one entrypoint, is claimed until it is resumed. What runs goes on, and jobs may
+        """Stop claims from the queue, or from one entrypoint, until it is resumed. Running jobs continue, and jobs can
         be added."""
         self._wait(self._queue.pause(entrypoint, request_id=request_id))
 
     def drain(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
-        """Nothing is added to the queue, or to one entrypoint, until it is resumed: `enqueue` raises
-        QueueDrainingError. What is there is worked on to the end; this does not wait for it."""
+        """Refuse new jobs for the queue, or for one entrypoint, until it is resumed: `enqueue` raises
+        QueueDrainingError. Existing jobs are processed; this does not wait for them."""
         self._wait(self._queue.drain(entrypoint, request_id=request_id))
 
     def resume(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
-        """The queue, or one entrypoint, is open again. An entrypoint that was paused by itself stays so when the queue
-        is resumed."""
+        """Reopen the queue, or one entrypoint. An entrypoint that was paused by itself stays paused when the queue is
+        resumed."""
         self._wait(self._queue.resume(entrypoint, request_id=request_id))
 
     def set_zone(
@@ -175,7 +175,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
         paused: bool | None = None,
         request_id: str | None = None,
     ) -> ZoneRules:
-        """Change what share of the turns a zone has, and what holds it back; what is not given stays as it is."""
+        """Change a zone's share of the turns, and its limits; what is not given stays as it is."""
         return self._wait(
             self._queue.set_zone(
                 zone,
@@ -188,8 +188,8 @@ class SyncVerbs(Blocking[T], Generic[T]):
         )
 
     def zones(self, zone: str | Sequence[str] | None = None, *, limit: int = 100) -> list[ZoneStanding]:
-        """The zones that have jobs or rules, those whose jobs have been due longest first: of one name, of several, or
-        the first so many of all."""
+        """Zones that have jobs or rules, those whose jobs have been due longest first: one, several, or the first
+        `limit` of all."""
         return self._wait(self._queue.zones(zone, limit=limit))
 
     def peek_zones(
@@ -199,23 +199,24 @@ class SyncVerbs(Blocking[T], Generic[T]):
         zone: str | Sequence[str] | None = None,
         limit: int = 100,
     ) -> list[PeekedZone]:
-        """The top-level queue: zones with work that nobody has leased and nothing holds back, those whose jobs have
-        been due longest first. Those whose time has not come yet (`due` is False) follow, as far as they are next."""
+        """The top-level queue: unleased zones with work that no limit holds back, those whose jobs have been due
+        longest first. Zones whose jobs are not due yet (`due` is False) follow, in order."""
         return self._wait(self._queue.peek_zones(entrypoint, zone=zone, limit=limit))
 
     def lease_zone(
         self, zone: str, *, lease: float | timedelta | None = None, request_id: str | None = None
     ) -> ZoneLease | None:
-        """Have a zone for oneself: until `release_zone`, or `lease` after the last sign of life, its jobs are given
-        only to a `dequeue` that shows the lease. None if somebody has it, or if it has no jobs."""
+        """Lease a whole zone: until `release_zone`, or until `lease` has passed without a heartbeat, only a `dequeue`
+        with this lease gets its jobs. None if the zone is leased already, or has no jobs."""
         return self._wait(self._queue.lease_zone(zone, lease=lease, request_id=request_id))
 
     def heartbeat_zone(self, lease: ZoneLease) -> ZoneLease:
-        """Still at it: the lease of the zone starts again at full length."""
+        """Renew the lease of the zone to its full length."""
         return self._wait(self._queue.heartbeat_zone(lease))
 
     def release_zone(self, lease: ZoneLease) -> None:
-        """Let others have the zone, from the moment its next job is due. A lease that is over is left alone."""
+        """Release the zone to others, from the moment its next job is due. Does nothing if the lease has ended
+        already."""
         self._wait(self._queue.release_zone(lease))
 
     def set_schedule(
@@ -228,7 +229,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
         missed: Missed | str = Missed.ONE,
         origin: str | None = None,
     ) -> Schedule:
-        """Have a job added whenever a cron expression is due: one job for each tick, whoever is there to notice it."""
+        """Add a job at every tick of a cron expression: one job per tick, whichever process notices it."""
         return self._wait(self._queue.set_schedule(name, expression, job, tz=tz, missed=missed, origin=origin))
 
     def schedules(self) -> list[Schedule]:
@@ -236,19 +237,19 @@ class SyncVerbs(Blocking[T], Generic[T]):
         return self._wait(self._queue.schedules())
 
     def pause_schedule(self, name: str) -> Schedule:
-        """No more ticks until it is resumed. Raises ScheduleNotFoundError."""
+        """Stop its ticks until it is resumed. Raises ScheduleNotFoundError."""
         return self._wait(self._queue.pause_schedule(name))
 
     def resume_schedule(self, name: str) -> Schedule:
-        """Ticks again, from now on: those of the pause are not made up for. Raises ScheduleNotFoundError."""
+        """Resume its ticks from now on; those missed during the pause are skipped. Raises ScheduleNotFoundError."""
         return self._wait(self._queue.resume_schedule(name))
 
     def drop_schedule(self, name: str) -> None:
-        """Forget a schedule; the jobs that it has become stay. Raises ScheduleNotFoundError."""
+        """Remove a schedule; jobs that it added stay. Raises ScheduleNotFoundError."""
         self._wait(self._queue.drop_schedule(name))
 
     def trigger_schedule(self, name: str) -> SyncJob[T]:
-        """Add the job of a schedule now, beside its ticks. Raises ScheduleNotFoundError."""
+        """Add the job of a schedule now, in addition to its ticks. Raises ScheduleNotFoundError."""
         return SyncJob(self._wait(self._queue.trigger_schedule(name)), self)
 
     def find(self, job_id: str) -> SyncJob[T] | None:
@@ -271,13 +272,13 @@ class SyncVerbs(Blocking[T], Generic[T]):
         ]
 
     def stats(self) -> Stats:
-        """The position and how many jobs are in each state."""
+        """The position and the number of jobs in each state."""
         return self._wait(self._queue.stats())
 
     def events(
         self, *, from_position: int | Mapping[int, int] | None = None, follow: bool = True
     ) -> Iterator[QueueEvent]:
-        """What happens to this queue, event by event, beside whatever else goes on; never writes."""
+        """The events of this queue, in order. Never writes."""
         return self._each(self._queue.events(from_position=from_position, follow=follow))
 
     def archive(
@@ -294,7 +295,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
     def ack(
         self, job_id: str, token: int | None = None, *, result: bytes | None = None, request_id: str | None = None
     ) -> None:
-        """The job is done and leaves the queue. With a token only if the lease is still that one."""
+        """Mark the job as done, which removes it from the queue. With a token, only if that lease is still current."""
         self._wait(self._queue.ack(job_id, token, result=result, request_id=request_id))
 
     def nack(
@@ -306,15 +307,16 @@ class SyncVerbs(Blocking[T], Generic[T]):
         error: BaseException | str | None = None,
         request_id: str | None = None,
     ) -> None:
-        """The job failed: back into the queue, after `delay` or a back-off that doubles with every attempt."""
+        """Mark the attempt as failed: the job runs again after `delay`, or after a back-off that doubles with every
+        attempt."""
         self._wait(self._queue.nack(job_id, token, delay=delay, error=error, request_id=request_id))
 
     def settle(
         self, outcomes: Iterable[SyncJob[T] | Outcome], *, request_id: str | None = None
     ) -> list[CasqueError | None]:
-        """Many acks and nacks in one commit. A claimed job stands for its ack; an `Outcome` without an error is an ack,
-        and with one a nack, after its `delay_ms`, or after the queue's back-off; with `final` the job is dead at once.
-        An `Outcome` may also say that the worker `crashed`, or that the job is to be `snoozed` or `cancelled`."""
+        """Many acks and nacks in one commit. A claimed job means its ack; an `Outcome` without an error is an ack, and
+        with one a nack, after its `delay_ms`, or after the queue's back-off; with `final` the job is dead at once. An
+        `Outcome` may also say that the worker `crashed`, or that the job is to be `snoozed` or `cancelled`."""
         return self._wait(
             self._queue.settle(
                 [one.job if isinstance(one, SyncJob) else one for one in outcomes], request_id=request_id
@@ -322,5 +324,5 @@ class SyncVerbs(Blocking[T], Generic[T]):
         )
 
     def heartbeat(self, job_id: str, token: int | None = None) -> None:
-        """The lease starts again at full length. Raises LeaseLostError if it is no longer held."""
+        """Renew the lease to its full length. Raises LeaseLostError if it is no longer held."""
         self._wait(self._queue.heartbeat(job_id, token))

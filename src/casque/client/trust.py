@@ -1,9 +1,9 @@
-"""Which brokers are sent a token.
+"""Decides which brokers receive a token.
 
-A token is sent with every call, so whoever can say where a client connects could collect it: by a `casque.toml` in a
-directory that somebody works in, by a head in a bucket, or by listening on the way. An address that somebody gave on
-purpose (an argument, CASQUE_URL, the file in the home directory) gets the token over TLS; this machine gets it in any
-case; everything else only if CASQUE_TOKEN_HOSTS names its host.
+A token is sent with every call, so a party that controls where a client connects could collect it: with a `casque.toml`
+in a working directory, with a head in a bucket, or by listening on the network. An address that the user gave (an
+argument, CASQUE_URL, the file in the home directory) gets the token over TLS; this machine gets it in any case; every
+other address only if CASQUE_TOKEN_HOSTS names its host.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ VARIABLE = "CASQUE_TOKEN_HOSTS"
 
 
 class UntrustedAddressError(InvalidInputError):
-    """The token is not sent there, and so nothing is."""
+    """The token is not sent there, so the call is not made."""
 
 
 class Origin(StrEnum):
-    """Who says that there is a broker."""
+    """Where a broker's address comes from."""
 
     GIVEN = "given"
-    """Whoever started this program."""
+    """The user who started this program."""
     HINT = "hint"
     """A broker that has the token already."""
     BUCKET = "bucket"
-    """Whoever can write to the bucket."""
+    """The bucket, and so anyone who can write to it."""
     HERE = "here"
     """A file in the current directory."""
 
 
 _found_here: set[object] = set()
-"""URLs and certificate files that a file in the current directory names."""
+"""URLs and certificate files named by a file in the current directory."""
 
 
-def found_here(said: object) -> None:
-    _found_here.add(said)
+def found_here(value: object) -> None:
+    _found_here.add(value)
 
 
-def is_from_here(said: object) -> bool:
-    return said in _found_here
+def is_from_here(value: object) -> bool:
+    return value in _found_here
 
 
 def check_address(address: str, *, origin: Origin, encrypted: bool, pinned: bool) -> None:
-    """That a token may be sent to this broker. `pinned`: its certificate is checked against an authority or a name that
-    was given on purpose, and not against all that the machine trusts.
+    """Check that a token may be sent to this broker. `pinned`: its certificate is verified against an authority or a
+    name that the user gave, and not against everything that the machine trusts.
 
     Raises:
         UntrustedAddressError: it may not.
@@ -97,7 +97,8 @@ def _host(address: str) -> str:
 
 
 def _is_listed(host: str) -> bool:
-    """Names, patterns such as *.internal, and networks such as 10.0.0.0/8, with commas between them."""
+    """CASQUE_TOKEN_HOSTS has names, patterns such as *.internal, and networks such as 10.0.0.0/8, separated by
+    commas."""
     for one in os.environ.get(VARIABLE, "").split(","):
         listed = one.strip()
         if not listed:

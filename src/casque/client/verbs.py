@@ -1,4 +1,4 @@
-"""The verbs for whoever holds a lease, the same on every queue."""
+"""The verbs of a lease holder, the same on every queue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LeaseVerbs:
     async def ack(
         self, job_id: str, token: int | None = None, *, result: bytes | None = None, request_id: str | None = None
     ) -> None:
-        """The job is done and leaves the queue. With a token only if the lease is still that one.
+        """Mark the job as done, which removes it from the queue. With a token, only if that lease is still current.
 
         `result`, up to 256 KiB, goes to the archive with it.
 
@@ -56,7 +56,8 @@ class LeaseVerbs:
         error: BaseException | str | None = None,
         request_id: str | None = None,
     ) -> None:
-        """The job failed: back into the queue, after `delay` or a back-off that doubles with every attempt."""
+        """Mark the attempt as failed: the job runs again after `delay`, or after a back-off that doubles with every
+        attempt."""
         await self._service.call(
             requests.Nack(
                 checks.job_id(job_id),
@@ -71,14 +72,13 @@ class LeaseVerbs:
     async def settle(
         self, outcomes: Iterable[Job[Any] | Outcome], *, request_id: str | None = None
     ) -> list[CasqueError | None]:
-        """Many acks and nacks in one commit. A claimed job stands for its ack; an `Outcome` without an error is an ack,
-        and with one a nack, after its `delay_ms`, or after the queue's back-off; with `final` the job is dead at once.
-        An `Outcome` may also say that the worker `crashed`, or that the job is to be `snoozed` or `cancelled`.
+        """Many acks and nacks in one commit. A claimed job means its ack; an `Outcome` without an error is an ack, and
+        with one a nack, after its `delay_ms`, or after the queue's back-off; with `final` the job is dead at once. An
+        `Outcome` may also say that the worker `crashed`, or that the job is to be `snoozed` or `cancelled`.
 
-        Each has an answer of its own, in order: None if it was carried out, or the error that it would have been
-        refused with by itself, JobNotFoundError or LeaseLostError. One that is refused does not harm the others.
-        Whoever may have to ask again, because no answer came, gives a `request_id`: then the same answers come, and
-        nothing is done twice.
+        Returns one entry per outcome, in order: None if it was carried out, or the error that it would raise alone,
+        JobNotFoundError or LeaseLostError. A refused outcome does not affect the others. With a `request_id` the call
+        can be repeated if no answer came: it returns the same answers, and nothing is done twice.
 
         >>> import asyncio
         >>> from casque import Outcome, Queue
@@ -97,17 +97,17 @@ class LeaseVerbs:
         return await self._service.call(requests.Settle(tuple(checked), request_id=checks.request_id(request_id)))
 
     async def heartbeat(self, job_id: str, token: int | None = None) -> None:
-        """The lease starts again at full length. Raises LeaseLostError if it is no longer held."""
+        """Renew the lease to its full length. Raises LeaseLostError if it is no longer held."""
         await self._service.call(requests.Heartbeat(checks.job_id(job_id), token=checks.token(token)))
 
 
 def _ack(job: Job[Any]) -> Outcome:
-    job.lease_holder()  # which refuses one that was not claimed
+    job.lease_holder()  # raises for a job that was not claimed
     return Outcome(job.record.spec.id, job.record.token)
 
 
 def _outcome(one: Any, parts: Surroundings) -> Outcome:
-    """Made whole, and checked: whatever is no number or no text would reach the queue itself."""
+    """Complete and check an outcome: the queue itself does not check types."""
     if type(one) is not Outcome:
         raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(one).__name__}")
     checks.job_id(one.job_id)
@@ -129,5 +129,5 @@ def _outcome(one: Any, parts: Surroundings) -> Outcome:
 
 
 def _backoff(settings: QueueSettings, rng: Random) -> Backoff:
-    """The queue's back-off for one failed job, with its share of chance already drawn."""
+    """The queue's back-off for one failed job, with its random share drawn already."""
     return Backoff(milliseconds(settings.backoff_base), milliseconds(settings.backoff_cap), rng.random())

@@ -1,4 +1,4 @@
-"""Reads the archive: object by object in the order of their names, which is that of hours and then of positions."""
+"""Reads the archive: objects in the order of their names, which is by hour and then by position."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from casque.service import ArchivedJob
 from casque.storage.port import Read, Store, Stored
 
 READ_AHEAD = 4
-"""Objects asked for at once. Each is held as a whole, and a writer keeps them to some megabytes."""
+"""Objects fetched at once. Each is held whole in memory; writers limit them to some megabytes."""
 
 
 async def read_archive(
     store: Store, patience: Callable[[], Patience], *, since_ms: int | None, until_ms: int | None
 ) -> AsyncGenerator[ArchivedJob]:
-    """Every job of the hours between; whoever asks leaves out what lies before or after.
+    """Every job of the hours between the two times; the caller filters the first and last hour.
 
     Raises:
-        CorruptQueueError: an object is none of an archive.
+        CorruptQueueError: an object is not an archive object.
     """
     async with aclosing(_objects(store, patience, since_ms=since_ms, until_ms=until_ms)) as objects:
         async for key, body in objects:
@@ -44,7 +44,7 @@ async def _objects(
                 yield first, read.body
         while ahead:
             first, reading = ahead.popleft()
-            # What was listed and is gone by now was older than is kept.
+            # An object that was listed and is gone by now was past retention.
             if isinstance(read := await reading, Stored):
                 yield first, read.body
     finally:

@@ -1,7 +1,7 @@
-"""Large payloads lie beside the queue, each in an object of its own; the job carries the name of the object.
+"""Large payloads are stored next to the queue, each in its own object; the job carries the object's name.
 
-The object is there before the job is, and goes after it: a job that can be seen has its payload. What an enqueue leaves
-behind that failed in between is an orphan, which costs room until somebody sweeps.
+The object is created before the job and deleted after it: a visible job has its payload. An enqueue that fails in
+between leaves an orphan, which takes up space until the next sweep.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from casque.types import JobRecord, JobSpec
 log = logger("blobs")
 
 PASSING = ("staged/", "admissions/")
-"""Beside payloads, what an admission leaves behind. No name that a job carries can have anything else deleted."""
+"""Besides payloads, objects that an admission leaves behind. A name in a job cannot cause any other object to be
+deleted."""
 AT_ONCE = 8
-"""Objects written or read at once. Each is held in memory as a whole."""
+"""Objects written or read at once. Each is held whole in memory."""
 
 
 class Blobs:
@@ -37,22 +38,22 @@ class Blobs:
     ) -> None:
         self._store = store
         self.tolerant = tolerant
-        """Whether a job may be looked at without its payload, by somebody who notices when it is asked for."""
+        """True if jobs may be read without their payloads, by callers that notice the error when they access one."""
         self._settings = settings
         self._clock = clock
         self._rng = rng
         self._payload_max = settings.payload_max
 
     def concerns(self, specs: Iterable[JobSpec]) -> bool:
-        """Whether any of them is too large."""
+        """True if any payload is too large for a commit."""
         largest = self._payload_max
         return any(len(spec.payload) > largest for spec in specs)
 
     async def put(self, specs: Sequence[JobSpec]) -> tuple[JobSpec, ...]:
-        """The same jobs, with the large payloads stored and named.
+        """The same jobs, with large payloads stored and named.
 
         Raises:
-            InvalidInputError: one is too large altogether. Nothing was written.
+            InvalidInputError: a payload exceeds the limit. Nothing was written.
             StorageError: they could not be stored. Nothing was enqueued.
         """
         for spec in specs:
@@ -74,34 +75,34 @@ class Blobs:
         return tuple(put)
 
     async def fetch(self, records: Sequence[JobRecord]) -> list[JobRecord | CorruptQueueError | StorageError]:
-        """The same jobs with their payloads; an error in the place of one whose payload is not there, or that the store
-        did not give although it was asked for long."""
+        """The same jobs with their payloads; an error in the place of a job whose payload is missing, or could not be
+        read after all retries."""
         fetched: list[JobRecord | CorruptQueueError | StorageError] = []
         for start in range(0, len(records), AT_ONCE):
             fetched += await asyncio.gather(*map(self._filled, records[start : start + AT_ONCE]))
         return fetched
 
     async def drop(self, keys: Iterable[str | None]) -> None:
-        """Delete these; what cannot be deleted is swept later."""
+        """Delete these; a later sweep deletes those that fail."""
         doomed = [key for key in keys if key is not None and (is_blob(key) or key.startswith(PASSING))]
         gone = await asyncio.gather(*map(self._store.delete, doomed), return_exceptions=True)
         for key, error in zip(doomed, gone, strict=True):
             if isinstance(error, CasqueError):
-                log.warning("%s could not be deleted and is swept some day: %s", key, error)
+                log.warning("%s could not be deleted; a sweep will delete it: %s", key, error)
             elif isinstance(error, Exception):
-                # What it belongs to is decided: no caller may take this for a failure of their call.
-                log.error("%s could not be deleted and is swept some day", key, exc_info=error)
+                # The operation itself has succeeded: no caller may take this for a failure of its call.
+                log.error("%s could not be deleted; a sweep will delete it", key, exc_info=error)
             elif error is not None:
                 raise error
 
     def _named(self, spec: JobSpec) -> JobSpec:
-        # A name of its own for every attempt: what nobody took can be deleted without asking who else uses it.
+        # A new name for every attempt: an object without a job can be deleted without checking for other users.
         key = blob_key(spec.id, self._clock.wall_ms(), self._rng)
         return msgspec.structs.replace(spec, payload=b"", blob=key, blob_bytes=len(spec.payload))
 
     async def _create(self, key: str, body: bytes) -> None:
         tries = Tries(f"the creation of {key}", self._patience)
-        # Won, or lost to an earlier attempt of our own: nobody else has this name.
+        # Won, or lost to an earlier attempt of our own: the name is unique.
         while await tries.attempt(lambda: self._store.create(key, body)) is None:
             pass
 

@@ -1,4 +1,4 @@
-"""One batch at a time: decide it, make it durable, decide it again if somebody else was first."""
+"""Commits one batch at a time: decide it, make it durable, and decide it again if another writer was first."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from casque.telemetry import logger
 log = logger("engine")
 
 Decide = Callable[[State, int], None]
-"""Runs a batch's commands on the state. Called again on a newer state when the batch has to be decided anew."""
+"""Runs a batch's commands on the state. Called again on a newer state when the batch has to be decided again."""
 
 
 BURST = 4
-"""Attempts between two back-offs. The best moment to try again is right after a loss: somebody has just finished."""
+"""Attempts between two back-offs. The best moment to retry is right after a loss: the winner has just finished."""
 FAILURE_MS = 30_000
-"""For so long a failed commit counts as a sign that the next one fails, too."""
+"""How long a failed commit counts as a sign that the next one fails, too."""
 SHARED_MS = 5_000
 """How long after another writer's commit a queue counts as shared."""
 STREAK_COMMITS = 128
 STREAK_MS = 1_000
 WIND_UPS_MAX = 4
-"""Claim, write, tell: more is only needed if others are at it as well."""
+"""Claim, write, report: more rounds are only needed if other writers are active."""
 
 
 class Committer:
-    """The queue's state in memory and the only hand that changes it. Not for concurrent use.
+    """Holds the queue's state in memory, and is the only one to change it. Not for concurrent use.
 
     Where a commit writes the whole queue, a writer that is alone never reads first, which would let it win every race
-    against one that must. So that nobody starves: on a shared queue everybody reads first, and a writer that has been
-    busy and alone for a while pauses for as long as a newcomer needs to get a word in.
+    against one that must. To avoid starvation, all writers of a shared queue read first, and a writer that has been
+    busy and alone for a while pauses for long enough to let a newcomer commit.
     """
 
     def __init__(self, journal: Journal, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
@@ -49,22 +49,22 @@ class Committer:
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        # Random per start: host and process number would come back and be taken for somebody else.
+        # Random per start: host and process number are reused, and would identify another writer.
         self.writer = new_nonce(rng)
         self._batches = 0
         self._requests = RequestWatch(clock)
         self.known: State | None = None
-        """The state as last seen; None before it was loaded, and after a write that nobody knows the fate of."""
+        """The state as last seen; None before it was loaded, and after a write with an unknown outcome."""
         self._news: list[Event] | None = None
         self._shared_until_ms = 0
         self._streak = _Streak()
         self.races_lost = 0
+        """How often another writer's commit took the position of one of ours."""
         self._failure: tuple[StorageError, int] | None = None
-        """How often somebody else's commit took the place of one of ours."""
         self.leads = False
-        """Whether this process leads among brokers, as far as it knows."""
+        """True if this process leads among brokers, as far as it knows."""
         self.on_lost: Callable[[], object] = lambda: None
-        """Called when it leads no more."""
+        """Called when it no longer leads."""
 
     @property
     def state(self) -> State:
@@ -77,10 +77,10 @@ class Committer:
             self._requests.saw(self.known)
 
     async def refresh(self) -> None:
-        """Take in what others have committed.
+        """Read what others have committed.
 
         Raises:
-            LeadershipLostError: this process led, and somebody else does now.
+            LeadershipLostError: this process led, and another one leads now.
         """
         known = self.known
         if known is None:
@@ -96,14 +96,14 @@ class Committer:
 
     @property
     def sole(self) -> bool:
-        """Whether nobody else can have committed since the last commit of this process."""
+        """True if no other process can have committed since the last commit of this one."""
         return self.known is not None and self._journal.sole
 
     def sighting(self) -> Sighting:
         return self._journal.sighting(self.state)
 
     async def lead(self, owner: Owner, *, lease_ms: int, seen: Sighting | None) -> bool:
-        """Take the lead, unless somebody else moves. False if somebody was faster."""
+        """Take the lead, unless the current leader shows activity. False if another process was faster."""
         await self.open()
         try:
             taken = await self._journal.lead(self.state, owner, self._next(), lease_ms=lease_ms, seen=seen)
@@ -118,11 +118,11 @@ class Committer:
         return True
 
     async def beat(self) -> None:
-        """Show that the leader lives although there is nothing to commit.
+        """Renew the leadership when there is nothing to commit.
 
         Raises:
-            LeadershipLostError: somebody else leads.
-            StorageError: the store failed. Whether another broker takes over for that, the next commit will tell.
+            LeadershipLostError: another process leads.
+            StorageError: the store failed. The next commit shows whether another broker has taken over.
         """
         if not self.leads:
             raise LeadershipLostError(None)  # lost with a commit just before; the head is the other's now
@@ -134,13 +134,13 @@ class Committer:
             raise
 
     async def resign(self) -> None:
-        """Leave the lead to whoever wants it, after the last commit."""
+        """Give up the lead after the last commit."""
         if self.leads and self.known is not None:
             self.leads = False
             await self._journal.resign(self.state, self._next())
 
     def begin_anew(self) -> None:
-        """What this process knows may not be so: whatever comes next starts from what the store says."""
+        """Forget the state in memory: the next operation reads the store."""
         self.known = self._news = None
         if self.leads:
             self.leads = False
@@ -153,12 +153,12 @@ class Committer:
     # --- Committing ---
 
     def news(self) -> list[Event] | None:
-        """What happened since the last call, by whomever; None if only a look at `state` can tell."""
+        """The events since the last call, of all writers; None if only the whole `state` can say."""
         news, self._news = self._news, []
         return news
 
     async def commit(self, decide: Decide) -> None:
-        """Decide a batch and make it durable. What it decided holds when this returns, and only then.
+        """Decide a batch and make it durable. Its decisions hold when this returns, and only then.
 
         Raises:
             CASConflictError: every retry lost its race; nothing was done.
@@ -167,11 +167,11 @@ class Committer:
         """
         await self.open()
         losses, attempts = 0, _Attempts(self._batches + 1)
-        # A batch that writes proves by winning that it was decided on the latest state. One that changes nothing
+        # A batch that writes proves by winning that it was decided on the latest state. A batch that changes nothing
         # proves nothing, so it is decided on a state that was read after its callers asked.
         current = self._journal.sole
         if current:
-            pass  # a leader's memory is the latest there is
+            pass  # a leader's state in memory is the latest
         elif self._journal.whole:
             current = await self._be_fair()
         elif (hesitation_s := self._journal.hesitation_s()) > 0:
@@ -212,7 +212,7 @@ class Committer:
             if outcome.refreshed is not None:
                 self._take(outcome.refreshed)
             gives_up = losses >= (self._settings.conflict_retries + 1) * BURST
-            # Wait first, read then: what is read and then waited with is out of date when it is written.
+            # Wait first, then read: a state that was read before the wait is out of date when it is written.
             backs_off = losses % BURST == 0
             if backs_off and not gives_up:
                 await self._clock.sleep(self._conflict_delay_s(losses // BURST - 1))
@@ -222,12 +222,12 @@ class Committer:
             self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
             if self._landed_since(attempts) is not False and (current or await self._refresh_after_loss()):
                 if self._landed_since(_Attempts(self._batches, attempts.tried)):
-                    return  # it had landed after all: somebody below us asked twice
+                    return  # it had landed after all: a layer below retried
                 self._refuse_if_landed(attempts)
                 current = True
             if current:
-                # Others' commits stand in all the slots that were tried: those attempts are settled, and what is
-                # forgotten of writers from now on says nothing about them.
+                # Others' commits hold all the slots that were tried: those attempts are settled, and the state may
+                # forget writers from now on without affecting them.
                 attempts = _Attempts(self._batches + 1)
             if gives_up:
                 raise CASConflictError(
@@ -236,7 +236,7 @@ class Committer:
                 )
 
     def _undo_decision(self, state: State) -> None:
-        """Nothing of it was written. What is derived from the jobs is built anew: it may be half changed."""
+        """Undo a batch that was not written. Data derived from the jobs is rebuilt: it may be half changed."""
         try:
             self._journal.undo(state)
             state.reindex()
@@ -247,7 +247,7 @@ class Committer:
     async def hold(self) -> None:
         """Between two commits: a writer that has been alone for a while takes the queue for itself.
 
-        No caller waits for it, so its failures are nobody's: whatever comes next starts from what the store says.
+        No caller waits for this, so no caller sees its failures: the next operation reads the store.
         """
         if self.known is None or not self._journal.takes_hold:
             return
@@ -261,13 +261,13 @@ class Committer:
             raise
 
     def _landed_since(self, attempts: _Attempts) -> bool | None:
-        """Whether one of these attempts is part of the state; None if the state may have forgotten it."""
+        """True if one of these attempts is part of the state; None if the state may have forgotten it."""
         if not attempts.tried:
             return False
         return self.state.fate(self.writer, attempts.first, tried=attempts.tried)
 
     def _refuse_if_landed(self, attempts: _Attempts) -> None:
-        """Deciding it once more would do it twice, and what it answered then is no longer known."""
+        """Refuse to decide the batch again: that would apply it twice, and its first answers are no longer known."""
         landed = self._landed_since(attempts)
         if landed is None:
             raise UnknownOutcomeError(
@@ -285,20 +285,20 @@ class Committer:
             raise _unconfirmed(error) from error
 
     def maintenance(self) -> Coroutine[Any, Any, None] | None:
-        """What the journal would like to do beside the next commits. Its failures are no caller's business."""
+        """Work that the journal wants to do alongside the next commits. Callers do not see its failures."""
         work = self._journal.maintenance(self.state, self.writer)
         return _logged(work) if work is not None else None
 
     def due_ms(self) -> int | None:
-        """When, on the monotonic clock, a turn would be welcome for the sake of maintenance alone."""
+        """When, on the monotonic clock, maintenance alone needs a turn."""
         return self._journal.due_ms() if self.known is not None else None
 
     def listen(self, heard: Callable[[int], None]) -> Callable[[], None] | None:
-        """Be told of commits as they appear, where the store can tell; None where it cannot, or not yet."""
+        """Subscribe to commits, if the store can notify; None if it cannot, or not yet."""
         return self._journal.listen(heard) if self.known is not None else None
 
     async def wind_up(self) -> None:
-        """A clean end: what is finished and not yet archived is archived, as far as the store allows."""
+        """A clean shutdown: archive the finished jobs, as far as the store allows."""
         if self.known is None or not self.known.finished:
             return
         self._journal.hurry(True)
@@ -323,7 +323,7 @@ class Committer:
             self._news += refreshed.events
 
     async def _be_fair(self) -> bool:
-        """Pause or read first, as courtesy asks; True if the state was read."""
+        """Pause or read first, to be fair to other writers; True if the state was read."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._shared_until_ms:
             await self.refresh()
@@ -335,7 +335,7 @@ class Committer:
         return False
 
     async def _append(self, state: State, now_ms: int, *, doubt: bool) -> Appended:
-        """`doubt`: an earlier attempt lost to something that may not be the history."""
+        """`doubt`: an earlier attempt lost to an object that may not be part of the history."""
         self._batches += 1
         forgets = self._requests.old(state)
         batch = Batch(writer=self.writer, number=self._batches, at_ms=now_ms, forgets=forgets)
@@ -345,8 +345,8 @@ class Committer:
             self._journal.undo(state)
             if isinstance(error, StorageError):
                 self._failed(error)
-            # Whatever happened, cancellation included, it may yet land: start from what the store says. A leader whose
-            # write surely did not happen goes on leading: a store that fails for a while is no reason to leave.
+            # Even after a cancellation the write may still land: read the store next. But a leader whose write
+            # certainly did not happen keeps leading: a store that fails for a while is no reason to resign.
             if doubt or not (self.leads and isinstance(error, StorageError)):
                 self.begin_anew()
             if doubt and isinstance(error, StorageError):
@@ -365,7 +365,8 @@ class Committer:
 
     @property
     def failure(self) -> str | None:
-        """Why commits have failed lately, on a full disk say; None after one that landed, and after a while without."""
+        """Why commits have failed lately, such as a full disk; None after a success, and after a while without a
+        failure."""
         if self._failure is None or self._clock.monotonic_ms() - self._failure[1] > FAILURE_MS:
             return None
         return str(self._failure[0])
@@ -374,7 +375,7 @@ class Committer:
         return Patience(self._settings, self._clock, self._rng)
 
     def _conflict_delay_s(self, conflicts: int) -> float:
-        # Half of it is chance, so that writers who collided once do not collide again.
+        # Half of it is random, so that writers that collided once do not collide again.
         full_ms = milliseconds(self._settings.conflict_backoff) << min(conflicts, 6)
         return full_ms * (0.5 + self._rng.random() / 2) / 1000
 
@@ -387,19 +388,19 @@ def _is_full(error: StorageError) -> bool:
 
 
 def _unconfirmed(error: StorageError) -> UnknownOutcomeError:
-    # A loss may have been our own success, met again by a retry below us. Only reading could have told.
+    # A lost race may have been our own success, seen by a retry below us. Only reading could have shown that.
     return UnknownOutcomeError(f"a commit lost its race, and the store cannot be read to confirm it: {error}")
 
 
 def _nothing(_state: State, _now_ms: int) -> None:
-    """A batch that asks for nothing: others' commits are taken in."""
+    """An empty batch, which only reads others' commits."""
 
 
 async def _logged(work: Work) -> None:
     try:
         await work()
     except CasqueError as error:
-        # Commits do not depend on it, and the next occasion comes soon.
+        # Commits do not depend on it, and the next chance comes soon.
         log.warning("maintenance failed and is put off: %s", error)
     except Exception:
         log.exception("maintenance failed unexpectedly and is put off")
@@ -407,12 +408,12 @@ async def _logged(work: Work) -> None:
 
 @dataclass
 class _Attempts:
-    """The attempts at one commit whose fate is not settled."""
+    """The attempts at one commit whose outcome is not known."""
 
     first: int
-    """The number of the first of them."""
+    """The number of the first attempt."""
     tried: int = 0
-    """The position at which it was tried; 0 if none was made yet."""
+    """The position of the attempts; 0 before the first one."""
 
 
 class _Streak:
@@ -432,13 +433,13 @@ class _Streak:
         self._ended_ms = now_ms
 
     def pause_due_ms(self, now_ms: int) -> float:
-        """What courtesy asks for now, before the next commit; 0 for nothing."""
+        """How long to pause before the next commit to be fair; 0 for no pause."""
         if not self._commits:
             self.began(now_ms)
             return 0
         each_ms = (self._ended_ms - self._began_ms) / self._commits
         if now_ms - self._ended_ms > 3 * each_ms + 1:
-            self.began(now_ms)  # there was a gap anyway
+            self.began(now_ms)  # there was a pause already
             return 0
         if self._commits < STREAK_COMMITS or now_ms - self._began_ms < STREAK_MS:
             return 0

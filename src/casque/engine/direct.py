@@ -1,4 +1,4 @@
-"""One commit per call: no background task, no batch. The simplest way to a durable change."""
+"""One commit per call: no background task and no batches. The simplest way to a durable change."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class DirectCommit:
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:
-            # The claim may land although nobody wants it any more: wait for it, and give it back. A caller that is
-            # cancelled once more does not wait, but the jobs go back all the same.
+            # The claim may still land although its caller is gone: wait for it, and give it back. A caller that is
+            # cancelled again does not wait, but the jobs still go back.
             giving = asyncio.ensure_future(self._give_back(claim, command))
             self._giving.add(giving)
             giving.add_done_callback(self._giving.discard)
@@ -44,7 +44,7 @@ class DirectCommit:
         if claim.cancelled() or claim.exception() is not None:
             return
         if command.request_id is not None:
-            return  # whoever repeats the request gets them, or has them already; otherwise the leases run out
+            return  # a repeated request gets these jobs; otherwise the leases run out
         for job in claim.result():
             try:
                 await self._run(Operation(None, GiveBack(job.spec.id, job.token)))
@@ -52,12 +52,14 @@ class DirectCommit:
                 log.warning("job %s could not be given back; its lease runs out: %s", job.spec.id, error)
 
     async def close(self) -> None:
-        """What is finished and not yet archived is archived now: later nobody here would."""
+        """Archive finished jobs now: this process has no later chance."""
         async with self._turn:
             try:
                 await self._committer.wind_up()
             except CasqueError as error:
-                log.warning("finished jobs could not be archived; whoever opens the queue next does it: %s", error)
+                log.warning(
+                    "finished jobs could not be archived; the next process to open the queue will do it: %s", error
+                )
 
     async def look(self, look: Look) -> Any:
         return await self._run(Operation(None, None, look))
@@ -65,7 +67,7 @@ class DirectCommit:
     async def _run(self, operation: Operation) -> Any:
         async with self._turn:
             await self._committer.commit(operation.decide)
-            self._committer.news()  # nobody here watches leases
+            self._committer.news()  # leases are not watched here
             if (work := self._committer.maintenance()) is not None:
                 await work
             await self._committer.hold()

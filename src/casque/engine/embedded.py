@@ -1,4 +1,4 @@
-"""The queue service in this very process: commands made here, carried out by an executor."""
+"""The queue service inside this process: builds commands and passes them to an executor."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ A = TypeVar("A")
 log = logger("engine")
 
 LOOKED_AT_ONCE = 5_000
-"""Jobs that a scan looks at before it lets others have their turns: a few milliseconds."""
+"""Jobs that a scan visits before it yields to other tasks: a few milliseconds."""
 
 HELD_MAX = 10_000
 PEEKED_AT_ONCE = 1_000
-"""Entrypoints that one peek at zones looks at before others have their turns."""
+"""Entrypoints that one peek at zones visits before it yields."""
 
 
 class EmbeddedService(QueueService):
@@ -103,28 +103,29 @@ class EmbeddedService(QueueService):
         self._staging = staging
         self._admitting = asyncio.Lock()
         self._scanning = asyncio.Lock()
-        """Held by one who looks at all jobs: several at once would leave the others nothing."""
-        self._drops_blobs = not settings.archive  # otherwise they go when their job is archived
+        """Held by a scan over all jobs: several at once would starve other calls."""
+        self._drops_blobs = not settings.archive  # otherwise they are deleted when the job is archived
         self._held: OrderedDict[str, str] = OrderedDict()
-        """Payloads of claimed jobs, where nobody else will delete them."""
+        """Payloads of claimed jobs, which only this process will delete."""
         self._returning: set[asyncio.Future[None]] = set()
         self._reach: Reach | None = None
 
     def within(self, reach: Reach) -> Self:
-        """The same queue, for a caller who may name only some of its jobs."""
+        """The same queue, for a caller limited to some of its jobs."""
         scoped = copy(self)
         scoped._reach = reach  # noqa: SLF001  a copy of this very object
         return scoped
 
     def call(self, request: Request[A]) -> Awaitable[A]:
-        """Most requests are carried out as they are; others need something before or after that."""
+        """Most requests are carried out as they are; others need work before or after."""
         name = _METHODS.get(type(request))
         if name is None:
             try:
-                # Without a coroutine in between: this is what is called most.
+                # No coroutine in between: this is the busiest path.
                 return self._executor.execute(cast(Command, request), self._reach)
             except CasqueError as error:
-                # A ring asks several queues in one breath: one that is closed must not hide what the others do.
+                # Return the error as an awaitable: a ring calls several queues at once, and a closed one must not hide
+                # the results of the others.
                 return _refused(error)
         return cast("Awaitable[A]", getattr(self, name)(request))
 
@@ -135,17 +136,17 @@ class EmbeddedService(QueueService):
         if blobs is not None and blobs.concerns(request.specs):
             return await self._enqueue_large(blobs, request)
         added = cast(Sequence[JobRecord], await self._executor.execute(request))
-        # One that was there already may be large.
+        # A job that existed already may have a large payload.
         return await self._filled_if_possible(added) if _any_blob(added) else added
 
     async def _enqueue_large(self, blobs: Blobs, request: Enqueue) -> Sequence[JobRecord]:
-        """The payloads first, the jobs then. What turns out not to be needed goes at once."""
+        """Store the payloads, then add the jobs. Payloads that turn out not to be needed are deleted at once."""
         specs = request.specs
         put = await blobs.put(specs)
         try:
             added = await self._executor.execute(msgspec.structs.replace(request, specs=put))
         except UnknownOutcomeError:
-            raise  # the jobs may be there
+            raise  # the jobs may exist
         except CasqueError:
             await blobs.drop(spec.blob for spec in put)
             raise
@@ -164,9 +165,9 @@ class EmbeddedService(QueueService):
         if self._staging is None:
             raise InvalidInputError("a storage of one object has no room for staged jobs; open the queue by URL")
         source, batch = request.source, request.batch
-        # One at a time: all of its jobs are in memory meanwhile.
+        # One at a time: all jobs of an admission are in memory meanwhile.
         async with self._admitting:
-            # Their parts may be gone, if that was long ago.
+            # Check first: the parts of an old admission may be gone.
             if (repeated := await self._executor.look(partial(_admitted, source, batch))) is not None:
                 return cast(Admission, repeated)
             command = await self._staging.fetch(source, batch, request.parts, skip_known=request.skip_known)
@@ -186,9 +187,9 @@ class EmbeddedService(QueueService):
         return cast(list[JobRecord], claimed)
 
     async def _with_payloads(self, blobs: Blobs, claimed: list[JobRecord], request_id: str | None) -> list[JobRecord]:
-        """Those whose payload is there. Those whose payload is gone fail, like any job that cannot be worked on; those
-        whose payload cannot be read now go back. With a request id they stay claimed for a caller that repeats the
-        request: an earlier answer may have named them, and then a worker is busy with them.
+        """The jobs whose payload could be read. A job whose payload is missing fails, like any job that cannot be
+        processed; a job whose payload cannot be read now is given back. With a request id such jobs stay claimed for a
+        caller that repeats the request: an earlier answer may have named them, and a worker may be running them.
 
         Raises:
             UnknownOutcomeError: none of them could be read. They are claimed, until they are given back or their
@@ -206,7 +207,7 @@ class EmbeddedService(QueueService):
                 else:
                     whole.append(found)
         except BaseException:
-            # Nobody will hear of these claims, unless somebody repeats the request.
+            # No caller learns of these claims, unless the request is repeated.
             if request_id is None:
                 self._return_soon(claimed)
             raise
@@ -223,7 +224,7 @@ class EmbeddedService(QueueService):
         return whole
 
     async def _fail_missing(self, job: JobRecord, missing: CorruptQueueError) -> None:
-        """If that cannot be written its lease runs out. The other claims are the caller's all the same."""
+        """If this cannot be written, the lease runs out. The other claims are valid in any case."""
         log.error("%s", missing)
         try:
             await self._executor.execute(Nack(job.id, job.token, backoff=self._backoff, error=str(missing)))
@@ -233,7 +234,7 @@ class EmbeddedService(QueueService):
             log.warning("job %s is left to its lease: %s", job.id, error)
 
     def _hold(self, claimed: list[JobRecord], there: set[str]) -> None:
-        """Their payloads go when they are done."""
+        """Remember the payloads, to delete them when the jobs are done."""
         for job in claimed:
             if job.spec.blob is not None and job.id in there:
                 self._held[job.id] = job.spec.blob
@@ -254,10 +255,10 @@ class EmbeddedService(QueueService):
                 await self._executor.execute(ReturnUnseen(job.id, job.token))
 
     async def _filled(self, records: Sequence[JobRecord]) -> list[JobRecord]:
-        """Without those that ended, and took their payloads with them, while these were read.
+        """The records with payloads, without jobs that ended, and lost their payloads, while these were read.
 
         Raises:
-            CorruptQueueError: a payload is missing, and whoever asks cannot be shown the job without it.
+            CorruptQueueError: a payload is missing, and the caller cannot read the job without it.
         """
         if self._blobs is None or not _any_blob(records):
             return list(records)
@@ -277,8 +278,8 @@ class EmbeddedService(QueueService):
         return filled
 
     async def _filled_if_possible(self, records: Sequence[JobRecord]) -> Sequence[JobRecord]:
-        """After a commit: what it did is true whether or not a payload can be read, so that those that cannot be are
-        left out of the answer."""
+        """For answers after a commit: it holds whether or not a payload can be read, so jobs whose payload cannot be
+        read are left out of the answer."""
         if self._blobs is None:
             return records
         fetched = await self._blobs.fetch(records)
@@ -323,7 +324,7 @@ class EmbeddedService(QueueService):
         blobs = await self._blobs_of_dead(request)
         purged = cast(int, await self._executor.execute(request))
         if blobs and self._blobs is not None:
-            # One that was given fresh attempts meanwhile was not purged.
+            # A job that was retried meanwhile was not purged.
             try:
                 await self._blobs.drop(sorted(blobs - await self._executor.look(_blobs_in)))
             except CasqueError as error:
@@ -331,7 +332,7 @@ class EmbeddedService(QueueService):
         return purged
 
     async def _list_zones(self, request: ListZones) -> list[ZoneStanding]:
-        """Looks at every job, some at a time, so that others have their turns; one such look at a time."""
+        """Visits every job, in portions, so that other calls get their turns; one such scan at a time."""
 
         def begun(state: State, now_ms: int) -> ZoneScan:
             return ZoneScan(state, now_ms, request.names)
@@ -343,8 +344,9 @@ class EmbeddedService(QueueService):
         return scan.standings(request.limit)
 
     async def _peek_zones(self, request: PeekZones) -> list[PeekedZone]:
-        """A hint, so that what changes between two looks does no harm: of many entrypoints only some are looked at
-        while others wait."""
+        """The answer is a hint, so changes between two portions do no harm: with many entrypoints, each portion visits
+        some
+        of them."""
 
         names, limit = request.names, request.limit
 
@@ -382,9 +384,9 @@ class EmbeddedService(QueueService):
         return cast("set[str]", await self._executor.look(found)) if self._blobs is not None else set()
 
     async def expire_before(self, cutoff_ms: int) -> int:
-        """Take back every lease whose last sign of life was written before `cutoff_ms`; answers how many.
+        """Take back every lease whose last claim or heartbeat was written before `cutoff_ms`; returns their number.
 
-        The one verb that trusts a written time, because an operator asked for it by name.
+        The only verb that trusts a written time, because an operator asks for it by name.
         """
 
         def stale(state: State, _now_ms: int) -> tuple[Observed, ...]:
@@ -408,7 +410,7 @@ class EmbeddedService(QueueService):
         return None if job is None or (self._reach is not None and not self._reach.has(job.spec)) else job
 
     async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
-        """A page, or all. Only the list of records is taken while others wait: records never change."""
+        """A page, or all jobs. Only copying the list of records blocks other calls: records never change."""
 
         def listed(state: State, now_ms: int) -> tuple[list[JobRecord], int]:
             return list(state.listed()), now_ms
@@ -431,13 +433,13 @@ class EmbeddedService(QueueService):
                 await yield_once()
         filled = await self._filled(found)
         if (gone := len(found) - len(filled)) and len(found) == limit:
-            # A page that is not full would be taken for the last one.
+            # A page that is not full would pass for the last one.
             filled += await self._list_jobs(msgspec.structs.replace(request, limit=gone, after=found[-1].sequence))
         return filled
 
     async def _stats(self, request: GetStats) -> Stats:  # noqa: ARG002
         def counted(state: State, now_ms: int) -> Stats:
-            # The batch this look travels in makes the next position, if it writes anything at all.
+            # The batch of this read makes the next position, if it writes anything.
             return Stats(state.position + bool(state.events), state.totals(now_ms), state.gates)
 
         return cast(Stats, await self._executor.look(counted))
@@ -448,7 +450,7 @@ class EmbeddedService(QueueService):
             since_ms = await self._executor.look(partial(_since_ms, spec.name))
             next_ms = first_tick_ms(spec.cron, spec.tz, since_ms)
             done = await self._executor.execute(SetSchedule(spec, next_ms), self._reach)
-            if done is not None:  # otherwise it has ticked since the look
+            if done is not None:  # otherwise the schedule has ticked since it was read
                 return cast(Schedule, done)
 
     async def _schedules(self, request: ListSchedules) -> list[Schedule]:  # noqa: ARG002
@@ -508,7 +510,7 @@ _METHODS: dict[type[Request[Any]], str] = {
     requests.SetSchedule: "_set_schedule",
     requests.PauseSchedule: "_pause_schedule",
 }
-"""What is not simply carried out."""
+"""Requests that need work before or after their command."""
 
 
 async def _refused(error: CasqueError) -> Any:
@@ -520,19 +522,19 @@ def _admitted(source: str, batch: int, state: State, _now_ms: int) -> Admission 
 
 
 def _since_ms(name: str, state: State, now_ms: int) -> int:
-    """Now, or the tick that became a job last, if the clock of whoever made it one was ahead."""
+    """Now, or the schedule's last tick if that is later, because the clock of its committer was ahead."""
     schedule = state.schedules.get(name)
     return now_ms if schedule is None or schedule.last_ms is None else max(now_ms, schedule.last_ms)
 
 
 def _ends(outcome: Outcome) -> bool:
-    """Whether the job has left the queue with it."""
+    """True if this outcome removes the job from the queue."""
     return outcome.cancelled or (outcome.error is None and outcome.plain)
 
 
 def _is_what_was_put(job: JobRecord, named: JobSpec) -> bool:
-    """Whether the payload of this job is the one that was put for it: it was added, or it was added when the request
-    came before and is over, and then it has no number. Another job may hold the unique key, large or small."""
+    """True if this job uses the payload that was stored for it: the job was added now, or by an earlier attempt of this
+    request and has ended since, and then it has no number. Another job may hold the unique key, large or small."""
     if named.blob is None:
         return False
     return job.spec.blob == named.blob or (not job.sequence and job.spec.blob_bytes == named.blob_bytes)
@@ -547,7 +549,7 @@ def _blobs_in(state: State, _now_ms: int) -> set[str]:
 
 
 def state_at(job: JobRecord, now_ms: int) -> JobState:
-    """A delayed job whose time has come is ready, though nothing was written about it."""
+    """A delayed job whose time has come is ready, although no commit says so."""
     if job.state is JobState.DELAYED and job.due_ms <= now_ms:
         return JobState.READY
     return job.state

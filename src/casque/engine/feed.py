@@ -1,4 +1,4 @@
-"""The change feed: what happened to which job, in which commit. Reads the log beside whatever else goes on."""
+"""The change feed: what happened to which job, in which commit. Reads the log independently of the commit loop."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ async def follow(
     turns: asyncio.Semaphore | None = None,
     held: HeldCommits | None = None,
 ) -> AsyncGenerator[QueueEvent]:
-    """The events after a position, or from now on. With a pulse nothing is read before there is something to read.
-    `turns` are for reading: what is read is decoded at once, and many who do that together keep everybody waiting.
-    `held` bounds what all readers hold that are slower than their reading."""
+    """The events after a position, or from now on. With a pulse, reads only when there is something new. `turns` limits
+    concurrent reads: decoding blocks the loop, and many readers at once would delay all other calls. `held` bounds the
+    memory of all readers that consume more slowly than they read."""
     turns = turns or asyncio.Semaphore(1)
     follower = Follower(store, settings=settings, clock=clock, rng=rng)
     poll_min, poll_max = milliseconds(settings.poll_min), milliseconds(settings.poll_max)
@@ -44,7 +44,7 @@ async def follow(
     try:
         while True:
             if not started and not (started := await follower.start(position)):
-                position = position or 0  # of a queue that is yet to be made nothing is to be missed
+                position = position or 0  # a queue that does not exist yet is followed from its beginning
             if started:
                 async with turns:
                     found = await stretch.fill(follower)
@@ -65,7 +65,7 @@ async def follow(
 
 
 def _next_of(stretch: Stretch) -> QueueEvent | None:
-    """Nothing but the event is kept while its reader takes its time."""
+    """Keep only the event while its reader is busy with it."""
     if (found := stretch.next()) is None:
         return None
     commit, index = found
@@ -81,7 +81,7 @@ def _fields(event: Event) -> dict[str, Any]:
     fields = msgspec.structs.asdict(event)
     fields.pop("job_id", None)
     if isinstance(event, Admitted):
-        # As it comes over every wire.
+        # In the same form as on every wire.
         fields["parts"] = [msgspec.structs.asdict(part) for part in event.parts]
         fields["skipped"] = [list(run) for run in event.skipped]
     if isinstance(event, Scheduled):
@@ -90,7 +90,7 @@ def _fields(event: Event) -> dict[str, Any]:
     if isinstance(event, Advanced):
         fields["progress"] = msgspec.structs.asdict(event.progress)
     if isinstance(event, Added):
-        # The job as it was asked for is what one wants to see, not how it is wrapped.
+        # Show the fields of the job, not the spec that wraps them.
         del fields["spec"]
         fields = msgspec.structs.asdict(event.spec) | fields
         del fields["id"]

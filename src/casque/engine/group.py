@@ -1,4 +1,4 @@
-"""The group commit loop: one task, one write in flight, everybody who came meanwhile in the next batch."""
+"""The group commit loop: one task, one write in flight, all calls that arrive meanwhile in the next batch."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from casque.types import JobRecord, Reach
 log = logger("engine")
 
 FOLLOWED_MS = 5_000
-"""After a commit of its own, a writer that has met others follows them for so long."""
+"""How long a writer that has met others follows them after a commit of its own."""
 QUIET_MS = 4
-"""When nobody has committed for so long: one look takes in all of it, and those who are busy are not followed."""
+"""Others count as quiet after this long without a commit: one read then gets all of them, and busy writers are not
+followed one by one."""
 
 
 class GroupCommit:
     """Batches concurrent calls into single writes.
 
-    Callers that wait for a job are parked here without any cost to the store beyond a conditional read now and then;
-    a job that arrives is claimed for them in the very commit that adds it.
+    Callers that wait for a job are parked here; they cost the store only a conditional read now and then. A job that
+    arrives is claimed for them in the same commit that adds it.
     """
 
     def __init__(self, committer: Committer, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
@@ -61,7 +62,7 @@ class GroupCommit:
         self._poll_delay_ms = milliseconds(settings.poll_min)
         self._rest_until_ms = 0
         self._heard = 0
-        """The latest commit that the store has told of, and nobody has looked for since."""
+        """The latest commit that the store has announced and that was not read yet."""
         self._heard_ms = 0
         self._rest_timer: Timer | None = None
         self._follow_until_ms = 0
@@ -75,9 +76,9 @@ class GroupCommit:
     # --- Life ---
 
     async def start(self) -> None:
-        """Load the queue and begin."""
+        """Load the queue and start the loop."""
         await self._committer.open()
-        # Leases that were left behind are watched from now on, whoever has taken note of them before.
+        # Watch existing leases from now on, whatever earlier processes saw of them.
         self._committer.news()
         self._reaper.resync(self._committer.state)
         self._visit.begin(self._committer.state)
@@ -85,7 +86,7 @@ class GroupCommit:
         self._wake.set()
 
     async def stop(self) -> None:
-        """Finish what was asked, within the drain limit; then every caller has an answer."""
+        """Finish pending calls, within the drain limit; then every caller has an answer."""
         task = self._task
         if task is None or self._closing:
             return
@@ -105,15 +106,15 @@ class GroupCommit:
     # --- Leading ---
 
     async def beat(self) -> None:
-        """Show that the leader lives, between two commits, unless a commit has shown it by then.
+        """Renew the leadership between two commits, unless a commit has done so by then.
 
         Raises:
-            LeadershipLostError: somebody else leads.
-            StorageError: nobody was shown anything.
+            LeadershipLostError: another process leads.
+            StorageError: the renewal was not written.
         """
         if self._beat is None:
             self._beat = self._future()
-            # Whoever asked may have gone by then, and that nobody heard of a failure is no failure.
+            # Mark the exception as retrieved: the caller may be gone by then.
             self._beat.add_done_callback(lambda beat: beat.cancelled() or beat.exception())
             self._wake.set()
         await asyncio.shield(self._beat)
@@ -124,7 +125,7 @@ class GroupCommit:
         except CasqueError as error:
             beat.set_exception(error)
         except Exception as error:
-            log.exception("a sign of life failed unexpectedly; the queue is read again")
+            log.exception("a heartbeat of the leader failed unexpectedly; the queue is read again")
             self._committer.begin_anew()
             beat.set_exception(error)
         except BaseException as error:
@@ -134,24 +135,24 @@ class GroupCommit:
             beat.set_result(None)
 
     async def _leave(self, task: asyncio.Task[None]) -> None:
-        """Every caller has an answer; then finished jobs go to the archive, if nobody is in the way."""
+        """Answer every caller; then archive finished jobs, unless other writers are active."""
         await asyncio.wait({task})
         if self._maintenance is not None:
             await asyncio.wait({self._maintenance})
         if self._failed:
             return
-        await self._tell_of_visit()
+        await self._record_visit()
         try:
             await self._committer.wind_up()
         except CasqueError as error:
-            log.warning("finished jobs could not be archived; whoever opens the queue next does it: %s", error)
+            log.warning("finished jobs could not be archived; the next process to open the queue will do it: %s", error)
 
-    async def _tell_of_visit(self) -> None:
-        """Record what this process saw of leases whose holders may be dead, for those who come after it."""
+    async def _record_visit(self) -> None:
+        """Record what this process saw of leases whose holders may be dead, for later processes."""
         state = self._committer.known
         if state is None or self._only_looked or self._committer.leads:
             return
-        if seen := self._visit.worth_telling(state):
+        if seen := self._visit.worth_recording(state):
             try:
                 await self._committer.commit(lambda state, now_ms: state.execute(Watch(seen), now_ms))
             except CasqueError as error:
@@ -159,8 +160,8 @@ class GroupCommit:
 
     # --- Calls ---
 
-    # Plain functions where nothing but the answer is to be waited for: with a thousand callers, every coroutine between
-    # them and their answer is a thousand more objects for the garbage collector to walk through.
+    # Plain functions where only the answer is awaited: with a thousand callers, every coroutine between them and their
+    # answer is a thousand more objects for the garbage collector to visit.
 
     def execute(self, command: Command, reach: Reach | None = None) -> Awaitable[Any]:
         return self._submit(Operation(self._future(), command, None, reach))
@@ -178,7 +179,7 @@ class GroupCommit:
             return await self._carry_out(operation)
         finally:
             timer.cancel()
-            self._parked.discard(operation)  # whoever left waits no longer
+            self._parked.discard(operation)  # the caller no longer waits
 
     def _submit(self, operation: Operation) -> Awaitable[Any]:
         if type(operation.command) is Dequeue or self._is_full():
@@ -192,7 +193,7 @@ class GroupCommit:
         try:
             return await answer
         except asyncio.CancelledError:
-            # Cancelled after the answer and before it could be taken: nobody will ever hear of these claims.
+            # Cancelled after the answer and before the caller could take it: the claims never reach it.
             if type(operation.command) is Dequeue and operation.succeeded:
                 self._return_claims(operation)
             raise
@@ -239,14 +240,14 @@ class GroupCommit:
                     if (beat := self._beat) is not None:
                         self._beat = None
                         await self._show_life(beat)
-                    # Those just answered get to ask again before the next batch is taken. Otherwise callers fall
-                    # into two groups that never meet, and each pays for the other's write as well as its own.
+                    # Let callers that were just answered ask again before the next batch is taken. Otherwise callers
+                    # fall into two groups that never meet, and each pays for the other's write as well as its own.
                     await yield_once()
                 if self._upkeep_is_put_off and not self._closing and self._committer.known is not None:
                     self._maintain()
                 self._set_timer()
         except Exception as error:
-            # A bug in the loop itself, which its turns cannot have: nobody may be left hanging.
+            # A bug in the loop itself, which its turns cannot raise: no caller may be left waiting.
             log.exception("the commit loop failed; the queue is closed")
             ending = error
             self._failed = True
@@ -268,9 +269,10 @@ class GroupCommit:
         asked = any(operation.future is not None for operation in batch)
         try:
             expired = self._reaper.due(self._committer.known)
-            if not asked and (expired or self._tick_is_for_anybody()):
-                # What looks run out may have been renewed through another process: look before accusing. And a tick
-                # that another one has noticed is known after a look, which is cheaper than a write in vain.
+            if not asked and (expired or self._tick_may_be_handled_elsewhere()):
+                # A lease that looks expired may have been renewed through another process: read before taking it back.
+                # And reading shows whether another process has handled a tick, which is cheaper than a write that
+                # loses.
                 await self._committer.refresh()
                 self._take_note()
                 expired = self._reaper.due(self._committer.known)
@@ -284,8 +286,8 @@ class GroupCommit:
         except CasqueError as error:
             self._turn_failed(batch, error, asked=asked)
         except Exception as error:
-            # A broken invariant or a bug, and nobody knows how far it got. It costs this batch, not the queue: what is
-            # in memory is forgotten, and the next batch starts from what the store says.
+            # A broken invariant or a bug, which stopped at an unknown point. It costs this batch, not the queue: the
+            # state in memory is dropped, and the next batch reads the store.
             log.exception("a commit failed unexpectedly; the queue is read again")
             self._committer.begin_anew()
             unknown = UnknownOutcomeError(f"the commit of this call failed unexpectedly ({error!r}); read back first")
@@ -305,7 +307,7 @@ class GroupCommit:
                 await self._committer.hold()
 
     def _take(self) -> list[Operation]:
-        """The next batch: those who waited longest, without those who have left."""
+        """The next batch: the callers that waited longest, without those that have left."""
         pending = self._pending
         batch, self._owed, self._heard = self._owed, [], 0
         limit = self._settings.batch_max
@@ -319,7 +321,7 @@ class GroupCommit:
 
     def _decide(self, batch: list[Operation], state: State, now_ms: int) -> None:
         if state.schedules and self._settings.ticks:
-            # First: whoever waits for a job is given it in the same commit.
+            # First: a waiting caller gets the job of a tick in the same commit.
             for tick in self._ticker.due(state, now_ms):
                 ticking = Operation(None, tick)
                 try:
@@ -340,19 +342,19 @@ class GroupCommit:
             batch.append(operation)
             operation.decide(state, now_ms)
         for operation in waiting_now:
-            # Asked before the job came that the same batch brings.
+            # The caller asked before this batch added the job.
             assert isinstance(operation.command, Dequeue)
             command = operation.command
             if operation.goes_on_waiting and state.has_due(
                 command.entrypoints, now_ms, command.zones, command.zone_lease
             ):
                 operation.decide(state, now_ms)
-        # Last: nobody who came at the same time needs their jobs, which the state then adds once the commit has landed.
+        # Last: no call of this batch needs their jobs, which the state adds once the commit has landed.
         for operation in admissions:
             operation.decide(state, now_ms)
 
     def _settle(self, batch: list[Operation]) -> bool:
-        """Answer everybody, but for those who go on waiting. Whether somebody who waited has got a job."""
+        """Answer all callers except those that keep waiting. True if a waiting caller got a job."""
         found = False
         for operation in batch:
             if type(operation) is Waiting:
@@ -363,25 +365,25 @@ class GroupCommit:
             if not operation.settle() and type(operation.command) is Dequeue and operation.error is None:
                 self._return_claims(operation)
         if any(type(operation.command) is Admit for operation in batch) and self._parked:
-            self._pending.append(Operation(None, None))  # whoever waits for a job has not seen these yet
+            self._pending.append(Operation(None, None))  # waiting callers have not seen these jobs yet
         return found
 
     def _return_claims(self, operation: Operation) -> None:
-        """The caller left without its claims: nobody would work on these jobs."""
+        """Give back jobs claimed for a caller that left."""
         assert isinstance(operation.command, Dequeue)
         if operation.command.request_id is not None:
-            return  # whoever repeats the request gets them, or has them already; otherwise the leases run out
+            return  # a repeated request gets these jobs; otherwise the leases run out
         self.give_back_unseen(operation.answer)
 
     def give_back_unseen(self, jobs: Iterable[JobRecord]) -> None:
-        """Claims that no caller has heard of go back with the next commit, also if the queue is closed first."""
+        """Give back claims that no caller has received, with the next commit, even if the queue is being closed."""
         for job in jobs:
             self._pending.append(Operation(None, ReturnUnseen(job.spec.id, job.token)))
         self._wake.set()
 
     def _turn_failed(self, batch: list[Operation], error: CasqueError, *, asked: bool) -> None:
-        # A claim that nobody wants is still to be given back: with the next batch, or after a rest.
-        # But one that somebody is told has failed stays with its holder, who may go on with it.
+        # Abandoned claims must still be given back: with the next batch, or after a pause. But if the caller of a
+        # give-back sees this failure, the job stays with it, and it may go on with it.
         in_doubt = isinstance(error, UnknownOutcomeError)
         self._owed += [
             operation
@@ -391,7 +393,7 @@ class GroupCommit:
         ]
         self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
         if not asked:
-            # Nobody asked: waiting callers go on waiting, and the next look comes later.
+            # No caller is affected: waiting callers keep waiting, and the next poll comes later.
             log.warning("could not look for new jobs or expired leases: %s", error)
             for operation in batch:
                 if type(operation) is Waiting and not operation.abandoned:
@@ -402,13 +404,13 @@ class GroupCommit:
             operation.fail(error)
 
     def _maintain(self) -> None:
-        """One piece of maintenance at a time, beside the commits."""
+        """Run one piece of maintenance at a time, alongside the commits."""
         self._upkeep_is_put_off = self._is_maintaining
         if self._upkeep_is_put_off:
             return  # its end wakes the loop
         if (work := self._committer.maintenance()) is not None:
             self._maintenance = asyncio.create_task(work, name="casque maintenance")
-            # What comes after it has a time of its own.
+            # The next piece has its own time.
             self._maintenance.add_done_callback(lambda _: self._wake.set())
 
     @property
@@ -418,7 +420,7 @@ class GroupCommit:
     # --- Waiting callers, polling and timers ---
 
     def _give_up(self, operation: Waiting) -> None:
-        """Its time is over. If it is in a batch just now, that batch still decides."""
+        """The wait timed out. If it is in the current batch, that batch still decides."""
         operation.timed_out = True
         if self._parked.discard(operation):
             operation.answer = []
@@ -431,7 +433,7 @@ class GroupCommit:
 
     def _pace_polling(self, *, found: bool) -> None:
         if not self._parked or self._committer.leads:
-            self._poll_at_ms = None  # nobody waits, or nobody else could bring what they wait for
+            self._poll_at_ms = None  # no caller waits, or no other process could bring what they wait for
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
             return
         self._listen()
@@ -445,11 +447,11 @@ class GroupCommit:
         if self._stop_listening is None:
             self._stop_listening = self._committer.listen(self._hear)
             if self._stop_listening is not None and self._committer.known is not None:
-                self._heard = self._committer.known.position + 1  # it may have appeared before anybody listened
+                self._heard = self._committer.known.position + 1  # a commit may have appeared before the subscription
 
     def _hear(self, position: int) -> None:
-        """The store tells of a commit. Nothing is concluded from that but that a look is worth it: at once if somebody
-        waits for jobs, and if not, when the others have come to rest."""
+        """The store announces a commit. This only means that reading is worthwhile: at once if a caller waits for jobs,
+        otherwise when the other writers are quiet."""
         self._heard, self._heard_ms = max(self._heard, position), self._clock.monotonic_ms()
         if self._parked:
             if self._is_news():
@@ -460,13 +462,13 @@ class GroupCommit:
             self._rest_timer = self._clock.call_later(QUIET_MS / 1000, self._look_if_at_rest)
 
     def _is_news(self) -> bool:
-        """Whether somebody else has committed."""
+        """True if another process has committed."""
         known = self._committer.known
         return known is not None and self._heard > known.position
 
     def _begin_following(self) -> None:
-        """Whoever has lost a race shares the queue: it would lose the next one, too, to what has been committed since.
-        Those who only add jobs are told of that as well from now on, for as long as they are at it."""
+        """A writer that has lost a race shares the queue: it would lose the next one, too, to commits made since. So
+        writers that only add jobs subscribe as well, as long as they are active."""
         if self._committer.leads or self._parked:
             return
         lost, self._races_lost = self._races_lost, self._committer.races_lost
@@ -475,7 +477,7 @@ class GroupCommit:
             self._listen()
 
     def _look_if_at_rest(self) -> None:
-        """Once in a while however much there is to hear: a busy queue is not to keep its followers busy."""
+        """Read now and then even if commits keep coming: a busy queue must not keep its followers busy."""
         self._rest_timer = None
         if self._is_news() and not self._closing:
             left_ms = self._heard_ms + QUIET_MS - self._clock.monotonic_ms()
@@ -493,7 +495,7 @@ class GroupCommit:
             self._rest_timer = None
 
     def _next_due_in_ms(self) -> float | None:
-        """How long until there is something to do that nobody asked for."""
+        """Time until there is work that no caller asked for."""
         now_ms = self._clock.monotonic_ms()
         moments = [m for m in (self._poll_at_ms, self._reaper.next_deadline_ms()) if m is not None]
         if self._owed:
@@ -504,7 +506,7 @@ class GroupCommit:
             moments.append(upkeep_ms)
         state = self._committer.known
         if (tick_ms := self._next_tick_ms()) is not None:
-            # Whoever is alone with the queue notices a tick at once, several one after the other.
+            # A sole writer handles ticks at once; several writers spread out, one after the other.
             if self._apart_ms is None:
                 self._apart_ms = int(APART_MS * self._rng.random())
             apart_ms = 0 if self._committer.sole else self._apart_ms
@@ -513,13 +515,13 @@ class GroupCommit:
             moments.append(now_ms + due - self._clock.wall_ms())
         return max(min(moments), self._rest_until_ms) - now_ms if moments else None
 
-    def _tick_is_for_anybody(self) -> bool:
-        """Whether a tick has come that another process may have noticed before."""
+    def _tick_may_be_handled_elsewhere(self) -> bool:
+        """True if a tick is due that another process may have handled already."""
         tick_ms = None if self._committer.sole else self._next_tick_ms()
         return tick_ms is not None and tick_ms <= self._clock.wall_ms()
 
     def _next_tick_ms(self) -> int | None:
-        """On the wall clock; None if there is none, or if others look after them."""
+        """On the wall clock; None if there is none, or if other processes handle them."""
         state = self._committer.known
         if state is None or not state.schedules or not self._settings.ticks:
             return None
@@ -539,12 +541,12 @@ class GroupCommit:
         if due_in_ms is not None and self._reaper.next_deadline_ms() is not None:
             due_in_ms = min(due_in_ms, TICK_MS)
         if due_in_ms is not None and self._next_tick_ms() is not None:
-            due_in_ms = min(due_in_ms, LOOK_MS)  # the wall clock may be set meanwhile
+            due_in_ms = min(due_in_ms, LOOK_MS)  # the wall clock may be changed meanwhile
         if due_in_ms is not None and not self._closing:
             self._timer = self._clock.call_later(max(due_in_ms, 0) / 1000 + 0.001, self._wake.set)
 
     def _take_note(self) -> None:
-        """Leases that began, were renewed or ended."""
+        """Track leases that began, were renewed or ended."""
         state, news = self._committer.state, self._committer.news()
         if news is None:
             self._reaper.resync(state)

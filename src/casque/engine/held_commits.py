@@ -1,8 +1,8 @@
-"""Commits that readers of the feed have decoded and not handed on yet: bounded in bytes for all readers together.
+"""Commits that readers of the feed have decoded and not handed on yet, bounded in bytes for all readers together.
 
-A reader that stops reading stands in the middle of a commit, which may be megabytes. What it holds can be read again,
-so it is taken away as soon as another reader needs the room; the reader keeps its place and reads again when it is
-asked for more. So a reader that never reads costs its place and nothing else.
+A reader that stops reading is in the middle of a commit, which may be megabytes. Its commits can be read again, so they
+are dropped as soon as another reader needs the room; the reader keeps its position and reads again when asked for more.
+So an idle reader costs only its position.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from casque.codec.log import Segment
 from casque.journal.log.follower import Follower
 
 HELD_BYTES = 8 * 1024 * 1024
-"""As they are stored. One commit that is larger is held alone."""
+"""Stored size. A larger commit is held alone."""
 LOOK_S = 0.1
 LOOKS = 3
-"""After so many looks at readers that all go on, the one that has held its commits longest loses them."""
+"""After this many checks that find all readers active, the one that has held its commits longest loses them."""
 
 
 class HeldCommits:
@@ -28,7 +28,7 @@ class HeldCommits:
         self._clock = clock
         self._bytes_max = bytes_max
         self._stretches: dict[Stretch, None] = {}
-        """Those that hold something, by when they took it."""
+        """Stretches that hold commits, oldest first."""
         self.bytes = 0
 
     async def make_room(self, size: int) -> None:
@@ -61,7 +61,7 @@ class HeldCommits:
 
 
 class Stretch:
-    """Some commits that one reader has read and hands on, event by event."""
+    """Commits that one reader has read and hands on, event by event."""
 
     def __init__(self, held: HeldCommits) -> None:
         self._held = held
@@ -70,11 +70,11 @@ class Stretch:
         self._index = 0
         """Of the next event in the first commit."""
         self._back_to: tuple[int, str] | None = None
-        """Where to read again what was taken away: a position, and the digest of its segment."""
+        """Where to read dropped commits again: a position, and the digest of its segment."""
         self.handed_on = 0
 
     async def fill(self, follower: Follower) -> bool:
-        """Read on, or once more from where it was taken away. False if there is nothing to read for now."""
+        """Read on, or again from where the commits were dropped. False if there is nothing to read for now."""
         if self._back_to is not None:
             follower.stand_at(*self._back_to)
         commits = await follower.read()
@@ -91,7 +91,7 @@ class Stretch:
         return True
 
     def next(self) -> tuple[Segment, int] | None:
-        """A commit and the index of its next event; None if nothing is left, or if it was taken away."""
+        """A commit and the index of its next event; None if nothing is left, or if it was dropped."""
         while self._commits:
             first = self._commits[0]
             if self._index < len(first.events):
@@ -108,7 +108,7 @@ class Stretch:
         return self._back_to is not None
 
     def drop(self) -> None:
-        """Another reader needs the room."""
+        """Release the room for another reader."""
         first = self._commits[0]
         self._back_to = first.position - 1, first.prev
         self.let_go()

@@ -1,4 +1,4 @@
-"""What happened to a queue: its log as a feed of events, and its finished jobs. Reads the store, never writes."""
+"""A queue's history: its log as a feed of events, and its finished jobs. Reads the store, never writes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from casque.storage.port import Store, Stored, locate
 from casque.types import JobState
 
 READERS_AT_ONCE = 4
-"""Followers that read and decode at the same time; the others wait for their turns."""
+"""Followers that read and decode at the same time; the others wait for their turn."""
 
 
 class History:
-    """Beside whatever else goes on: it needs no commit and waits for none."""
+    """Independent of the commit loop: reading needs no commit and waits for none."""
 
     def __init__(
         self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, pulse: Pulse | None = None
@@ -52,7 +52,7 @@ class History:
         )
 
     def at_pulse(self, pulse: Pulse) -> History:
-        """The same, for those who follow in the leader's own process."""
+        """The same, for readers in the leader's own process."""
         return History(self._store, settings=self._settings, clock=self._clock, rng=self._rng, pulse=pulse)
 
     async def archive(
@@ -78,7 +78,7 @@ class History:
             await self._check_single()
 
     async def _check_single(self) -> None:
-        """A ring has no archive of its own, and must not look as if nothing had ever been finished.
+        """Refuse a ring: it has no archive of its own, and must not look as if no job had ever finished.
 
         Raises:
             RingError: it is one.

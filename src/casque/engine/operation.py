@@ -15,22 +15,22 @@ Look = Callable[[State, int], Any]
 
 
 class UnexpectedError(Exception):
-    """An operation met an error that no rule foresees, and may have left the state half changed. Undo the batch, and
-    decide it again: the operation keeps its error and is left out."""
+    """An operation raised an unexpected error, and may have left the state half changed. Undo the batch, and decide it
+    again: the operation keeps its error and is left out."""
 
 
 class Executor(Protocol):
-    """Whatever carries out commands and looks durably: in groups, or one by one."""
+    """Carries out commands and reads durably: in groups, or one by one."""
 
     def execute(self, command: Command, reach: Reach | None = None) -> Awaitable[Any]:
-        """`reach`: what its caller may name, if not everything."""
+        """`reach`: what the caller may name, if limited."""
         ...
 
     def look(self, look: Look) -> Awaitable[Any]: ...
 
 
 class Operation:
-    """What to do, what came of it, and who waits for it."""
+    """A command or a read, its result, and the future of its caller."""
 
     __slots__ = ("answer", "broken", "command", "error", "future", "look", "reach")
 
@@ -48,13 +48,13 @@ class Operation:
         self.answer: Any = None
         self.error: Exception | None = None
         self.broken = False
-        """Whether it has met an error that nobody expected. It is not carried out again."""
+        """True after an unexpected error. It is not carried out again."""
 
     def decide(self, state: State, now_ms: int) -> None:
-        """Run on the state. A refusal is this caller's alone and leaves the rest of the batch as it is.
+        """Run on the state. A refusal affects this caller only, and leaves the rest of the batch as it is.
 
         Raises:
-            UnexpectedError: the batch is to be undone and decided again.
+            UnexpectedError: the batch must be undone and decided again.
         """
         if self.broken:
             return
@@ -67,8 +67,8 @@ class Operation:
         except CasqueError as error:
             self.error = error
         except Exception as error:
-            # Input that slipped through the checks, or a bug. It is this caller's alone: what the command has changed
-            # so far, with or without an event, is undone with the batch, and the others are decided again.
+            # Input that slipped through the checks, or a bug. It affects this caller only: whatever the command has
+            # changed so far, with or without an event, is undone with the batch, and the others are decided again.
             self.error, self.answer, self.broken = error, None, True
             if self.command is not None:
                 raise UnexpectedError from error
@@ -79,12 +79,12 @@ class Operation:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the caller's answer is there, and is not an error."""
+        """True if there is an answer that is not an error."""
         future = self.future
         return future is not None and future.done() and not future.cancelled() and future.exception() is None
 
     def settle(self) -> bool:
-        """Tell the caller what was decided; False if the caller has gone."""
+        """Pass the result to the caller; False if the caller is gone."""
         future = self.future
         if future is None:
             return True

@@ -1,4 +1,4 @@
-"""Tells those who follow a queue in its leader's own process that there is something new."""
+"""Notifies readers in the leader's own process of new commits."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from casque.errors import LeadershipLostError
 
 
 class Pulse:
-    """Beats with every commit of the one process that commits. Ends with its lead."""
+    """Beats with every commit of the one process that commits. Ends with its leadership."""
 
     def __init__(self) -> None:
         self._position = 0
         self._over = False
         self._waiting: dict[asyncio.Future[None], None] = {}
-        """One future for each: whoever leaves takes its own along, however many others there are."""
+        """One future per reader: a reader that leaves removes only its own, at no cost to the others."""
 
     def beat(self, position: int) -> None:
         self._position = position
@@ -28,7 +28,7 @@ class Pulse:
         """Wait for a commit after this one.
 
         Raises:
-            LeadershipLostError: this process leads no more: what happens next, another one knows.
+            LeadershipLostError: this process no longer leads, and does not see later commits.
         """
         while self._position <= position and not self._over:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()

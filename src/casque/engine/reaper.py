@@ -1,7 +1,7 @@
-"""Which leases have run out, judged by this process's own monotonic clock.
+"""Detects expired leases by this process's own monotonic clock.
 
-A lease is watched from the moment this process saw it, and again from the moment it saw it renewed. No time that
-another machine wrote is ever compared with a clock here; a lease seen late is merely taken back late.
+A lease is watched from the moment this process saw it, and again from the moment it saw it renewed. A time written by
+another machine is never compared with a clock here; a lease seen late is merely taken back late.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _RENEWED = frozenset({Beaten, Advanced})
 _ZONES = frozenset({ZoneLeased, ZoneBeaten, ZoneReleased, ZoneExpired})
 TAKEN_BACK_AT_ONCE = 1_000
 TICK_MS = 1_000
-"""How often whoever watches leases looks at the clock."""
+"""How often the clock is checked while leases are watched."""
 LATE_MS = 2_000
 SLACK = 1_000
-"""So many leases that have ended may still be watched, and as many more as there are jobs running."""
+"""Number of ended leases that may still be watched, on top of the number of running jobs."""
 _RUNNING = JobState.RUNNING
 _lease_ms = attrgetter("lease_ms")
 
 _Lease: TypeAlias = Claimed | Observed
-"""What is watched. The event of a claim is enough to tell a lease that was not renewed since, and is there already."""
+"""A watched lease. The event of a claim, which exists already, is enough to recognise a lease not renewed since."""
 
 
 class _Seen(msgspec.Struct, eq=False):
-    """Leases of one length that were seen at one moment: those of one commit, as a rule."""
+    """Leases of one length seen at one moment, usually those of one commit."""
 
     length: int
     deadline_ms: int
@@ -57,8 +57,8 @@ class _Seen(msgspec.Struct, eq=False):
 class Reaper:
     """Watches running jobs. Leases of one length run out in the order they were seen, so no search is needed.
 
-    That a lease has ended, or was renewed, is not noted: it shows when its time is up, or when too many of those that
-    are watched have ended. Most jobs end long before their lease does, and then this costs less than a note of each.
+    The end or renewal of a lease is not recorded: it shows when the lease's time is up, or when too many of the watched
+    ones have ended. Most jobs end long before their lease does, so this costs less than recording each end.
     """
 
     def __init__(self, clock: Clock, rng: Random, lease_ms: int) -> None:
@@ -71,8 +71,9 @@ class Reaper:
         self._awake_ms = clock.monotonic_ms()
 
     def awake(self) -> None:
-        """This process runs. Time in which it did not, stopped or busy, does not count: nobody could have renewed a
-        lease here meanwhile."""
+        """This process is running. Time during which it was stopped or busy does not count: a lease could not be
+        renewed
+        through it meanwhile."""
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._awake_ms - TICK_MS
         self._awake_ms = now_ms
@@ -82,9 +83,9 @@ class Reaper:
             self._zones.put_off(late_ms)
 
     def observe(self, events: Iterable[Event], state: State) -> None:
-        """Take note of commits of this process."""
+        """Process the events of this process's commits."""
         jobs, now_ms = state.jobs, self._clock.monotonic_ms()
-        # Most commits do one thing to many jobs.
+        # Most commits do the same thing to many jobs.
         for kind, alike in groupby(events, type):
             if kind is Claimed:
                 self._watch_claims(alike, now_ms)  # type: ignore[arg-type]
@@ -99,8 +100,8 @@ class Reaper:
             self._sweep(state)
 
     def resync(self, state: State) -> None:
-        """Take note of a state that came from elsewhere: leases that look as before keep their deadline."""
-        # A lease that was renewed is there several times: what was seen last counts.
+        """Process a state that came from elsewhere: unchanged leases keep their deadline."""
+        # A renewed lease appears several times: the last one counts.
         known = {(one.job_id, one.token): (one, seen.deadline_ms) for seen in self._all() for one in seen.leases}
         self._by_length, self._watched = {}, 0
         kept: list[tuple[int, JobRecord]] = []
@@ -116,12 +117,12 @@ class Reaper:
         now_ms = self._clock.monotonic_ms()
         self._zones.resync(state, now_ms)
         for job in fresh:
-            # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
+            # Another process's worker: watch a little longer than that process would, so that not all act at once.
             self._watch_all([job], now_ms + int(self._length(job.lease_ms) * 0.1 * self._rng.random()))
 
     def due(self, state: State | None) -> tuple[Observed | ObservedZone, ...]:
-        """Leases that have gone their full length without a change, as far as that state knows. Without one nobody
-        knows, and there has to be a look first."""
+        """Leases that have gone their full length without a change, as far as that state knows. Without a state, read
+        first."""
         self.awake()
         if state is None:
             return ()
@@ -185,7 +186,7 @@ class Reaper:
             several.append(_Seen(length, deadline_ms, leases))
 
     def _first(self, seen: _Seen, most: int, state: State) -> list[Observed]:
-        """The first ones that still look as they did. What has ended before them is forgotten."""
+        """The first unchanged ones. Drops ended leases in front of them."""
         found: list[Observed] = []
         while seen.leases and len(found) < most:
             lease = seen.leases[0]
@@ -202,7 +203,7 @@ class Reaper:
         self._watched -= 1
 
     def _sweep(self, state: State) -> None:
-        """Only what still looks as it did."""
+        """Keep only unchanged leases."""
         jobs = state.jobs
         for length, several in self._by_length.items():
             for seen in several:
@@ -219,13 +220,13 @@ class Reaper:
 
 
 def _drop_empty(several: deque[_Seen]) -> None:
-    """Those that stand in front."""
+    """Drop those at the front."""
     while several and not several[0].leases:
         several.popleft()
 
 
 def _is_as_before(lease: _Lease, job: JobRecord) -> bool:
-    """Whether this job is still held by that very lease, and nobody has renewed it."""
+    """True if the job is still held by this lease, and the lease was not renewed."""
     if job.state is not _RUNNING or job.token != lease.token:
         return False
     return job.beat_ms == (job.claimed_ms if type(lease) is Claimed else lease.beat_ms)  # type: ignore[union-attr]

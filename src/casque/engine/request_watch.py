@@ -1,4 +1,4 @@
-"""How long answers are remembered for callers who ask again, by the monotonic clock of whoever commits."""
+"""How long answers are remembered for repeated requests, by the monotonic clock of the committing process."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ SAMPLES = 15
 
 
 class RequestWatch:
-    """Knows requests that this process saw at least `KEPT_MS` ago. One that has just started knows none of them,
-    whatever the wall clock says: after a failover everything is remembered for its full time again."""
+    """Knows requests that this process saw at least `KEPT_MS` ago. A process that has just started knows none, whatever
+    the wall clock says: after a failover all requests are remembered for their full time again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: deque[tuple[int, str, Answered]] = deque()
-        """When, and the last request that was remembered then. With its answer: an id that was forgotten can be used
-        again."""
+        """Time, last remembered request at that time, and its answer: a forgotten id can be used again."""
         self._old: tuple[str, Answered] | None = None
 
     def saw(self, state: State) -> None:
-        """This is the queue now."""
+        """Record the current state."""
         now_ms = self._clock.monotonic_ms()
         if state.requests and (not self._seen or now_ms - self._seen[-1][0] >= KEPT_MS / SAMPLES):
             self._seen.append((now_ms, *next(reversed(state.requests.items()))))

@@ -1,4 +1,4 @@
-"""Jobs on their way to an admission: written as objects beside the queue, and read back before a commit names them."""
+"""Jobs on their way to an admission: written as objects next to the queue, and read back before a commit names them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from casque.storage.port import Read, Store, Stored
 from casque.types import JobSpec, StagedPart
 
 AGE_MAX_MS = 12 * HOUR_MS
-"""So long parts may wait to be admitted. They are swept when they are twice as old, so that clocks may differ."""
+"""Maximum age of parts to be admitted. They are swept at twice this age, to allow for clock differences."""
 AT_ONCE = 8
 SEVERAL = "stage_all makes several parts of them"
 
 
 class Staging:
-    """Writes parts and reads them. Nothing here commits: what nobody admits is swept some day."""
+    """Writes and reads parts. Nothing here commits: parts that are never admitted are swept."""
 
     def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
         self._store = store
@@ -50,11 +50,11 @@ class Staging:
         self._blobs = Blobs(store, settings=settings, clock=clock, rng=rng)
 
     async def put(self, jobs: StagedJobs, txn: str) -> StagedPart:
-        """Jobs that were checked, as one part.
+        """Store checked jobs as one part.
 
         Raises:
             InvalidInputError: they are too many, or too large. Nothing was enqueued.
-            StorageError: the store kept failing. What was written is of no consequence.
+            StorageError: the store kept failing. Objects already written have no effect.
         """
         if len(jobs) > PART_JOBS_MAX:
             raise InvalidInputError(f"one part holds at most {PART_JOBS_MAX:,} jobs, not {len(jobs):,}; {SEVERAL}")
@@ -62,7 +62,7 @@ class Staging:
         body = encode_staged(jobs)
         if len(body) > PART_BYTES_MAX:
             raise InvalidInputError(f"one part holds at most {PART_BYTES_MAX:,} bytes, not {len(body):,}; {SEVERAL}")
-        # A name of its own for every attempt: whoever was told of a part knows what lies there.
+        # A new name for every attempt: the caller of a successful one knows exactly what is stored there.
         key = staged_key(txn, self._clock.wall_ms(), self._rng)
         tries = Tries(f"the creation of {key}", self._patience)
         try:
@@ -73,7 +73,7 @@ class Staging:
         return staged_part(key, jobs, body)
 
     async def _with_blobs(self, jobs: StagedJobs) -> StagedJobs:
-        """The same jobs, the large payloads of which lie elsewhere, as an enqueue does it."""
+        """The same jobs, with large payloads in separate objects, as in an enqueue."""
         largest = self._settings.payload_max
         every = jobs.payloads if isinstance(jobs.payloads, list) else [jobs.payloads] * len(jobs)
         if max(map(len, every)) <= largest:
@@ -90,10 +90,10 @@ class Staging:
     # --- Reading back ---
 
     async def fetch(self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool) -> Admit:
-        """The command that admits them. Each of their jobs is one that an enqueue would have taken.
+        """The command that admits them. An enqueue would accept each of their jobs.
 
         Raises:
-            InvalidInputError: one is too old, missing, changed, or no part at all.
+            InvalidInputError: a part is too old, missing, changed, or invalid.
             StorageError: the store kept failing.
         """
         specs: list[JobSpec] = []
@@ -107,10 +107,10 @@ class Staging:
         return Admit(source, batch, tuple(parts), specs, ids, keyed, skip_known)
 
     async def columns(self, parts: Sequence[StagedPart], *, however_old: bool = False) -> list[StagedJobs]:
-        """The jobs of parts that somebody else than this queue will admit.
+        """The jobs of parts that another queue will admit.
 
         Raises:
-            InvalidInputError: one is too old, missing, changed, or no part at all.
+            InvalidInputError: a part is too old, missing, changed, or invalid.
             StorageError: the store kept failing.
         """
         async with aclosing(self._each(parts, however_old=however_old)) as several:

@@ -1,7 +1,7 @@
-"""Which ticks of which schedules are due, by this process's wall clock.
+"""Finds the due ticks of schedules, by this process's wall clock.
 
-Decided on the very state that the commit is made from, and again if another writer was faster: so a tick becomes one
-job, whoever notices it. A clock that is wrong makes a tick early or late, and never two of it.
+Decided on the state that the commit is based on, and again if another writer was faster: so a tick becomes one job,
+whichever process handles it. A wrong clock makes a tick early or late, and never duplicates it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from casque.types import JobSpec, Missed, Schedule
 log = logger("engine")
 
 LATE_MS = 60_000
-"""A tick that nobody noticed for longer was missed: a failover is no reason to miss one."""
+"""A tick that is later than this counts as missed. Longer than a failover takes."""
 TICKS_AT_ONCE = 100
-"""Of one schedule in one commit; those that are left are in the next."""
+"""Ticks of one schedule in one commit; the rest go into the next."""
 LOOK_MS = 30_000
-"""How often a tick that is far away is compared with the clock, which somebody may have set."""
+"""How often a distant tick is compared with the wall clock, which may be changed."""
 APART_MS = 200
-"""Processes that share a queue do not all notice a tick at the same moment."""
+"""Random spread, so that processes that share a queue do not all handle a tick at the same moment."""
 SCHEDULE_HEADER = "casque-schedule"
 TICK_HEADER = "casque-tick"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Ticker:
-    """Looks at the schedules of a state. Keeps nothing but what it could not read."""
+    """Finds due ticks in a state. Remembers only the schedules that it cannot handle."""
 
     def __init__(self) -> None:
         self._unreadable: set[tuple[str, str]] = set()
-        """Expressions and zones that this process does not understand: another one may."""
+        """Expressions and time zones that this process does not understand, but another one may."""
         self._silent: set[str] = set()
         """Schedules whose ticks this process cannot carry out."""
 
@@ -51,10 +51,10 @@ class Ticker:
     def silence(self, name: str) -> None:
         """A tick of this schedule failed unexpectedly: leave its ticks to other processes."""
         self._silent.add(name)
-        log.error("the schedule %s does not tick here: a tick of it failed unexpectedly", name)
+        log.error("the schedule %s is skipped here: one of its ticks failed unexpectedly", name)
 
     def due(self, state: State, now_ms: int) -> list[Tick]:
-        """What there is to do about ticks that have come."""
+        """The ticks to handle now."""
         next_ms = self.next_ms(state)
         if next_ms is None or next_ms > now_ms:
             return []
@@ -85,7 +85,7 @@ def first_tick_ms(expression: str, tz: str, now_ms: int) -> int:
 
 
 def job_at(schedule: Schedule, tick_ms: int) -> JobSpec:
-    """The job that a tick becomes. Its id tells which one it is."""
+    """The job of a tick. Its id names the tick."""
     spec, at = schedule.spec, _EPOCH + timedelta(milliseconds=tick_ms)
     marks = {SCHEDULE_HEADER: spec.name, TICK_HEADER: at.isoformat()}
     return msgspec.structs.replace(
@@ -94,7 +94,7 @@ def job_at(schedule: Schedule, tick_ms: int) -> JobSpec:
 
 
 def triggered(schedule: Schedule, job_id: str) -> JobSpec:
-    """Its job beside all ticks."""
+    """The schedule's job, outside its ticks."""
     spec = schedule.spec
     return msgspec.structs.replace(
         spec.job, id=job_id, headers={**(spec.job.headers or {}), SCHEDULE_HEADER: spec.name}

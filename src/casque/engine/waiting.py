@@ -1,7 +1,7 @@
-"""Dequeues that wait for a first job, by what they wait for.
+"""Dequeues that wait for a first job, indexed by what they wait for.
 
-A commit looks only at those that a due job may be for, and a caller that leaves is gone at once: neither costs more
-because others wait too. Which jobs are due is asked of the state each time, so that nothing can be missed.
+A commit visits only those that a due job may match, and a caller that leaves is removed at once: neither costs more
+because others wait, too. The state is asked each time which jobs are due, so that none is missed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from casque.service.requests import Dequeue
 from casque.state import State
 
 Wanted: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None, tuple[str, int] | None]
-"""What a waiting dequeue is about: entrypoints, zones, and the lease of a zone."""
+"""What a waiting dequeue matches: entrypoints, zones, and the lease of a zone."""
 
 
 class Waiting(Operation):
@@ -38,7 +38,7 @@ class Waiting(Operation):
 
 
 class _Group:
-    """Those who wait for the same, the first first."""
+    """Operations that wait for the same, in order of arrival."""
 
     __slots__ = ("number", "operations", "wanted")
 
@@ -49,17 +49,17 @@ class _Group:
 
 
 class Parked:
-    """All of them. To park, to leave and to be served take as long as the request itself is large."""
+    """All waiting operations. Adding, removing and serving one takes time proportional to its own request."""
 
     def __init__(self) -> None:
         self._groups: dict[Wanted, _Group] = {}
         self._numbered = 0
         self._for_any: dict[Wanted, _Group] = {}
-        """Of any entrypoint and any zone."""
+        """For any entrypoint and any zone."""
         self._by_entrypoint: dict[str, dict[Wanted, _Group]] = {}
-        """Of any zone."""
+        """For any zone."""
         self._by_zone: dict[str, dict[Wanted, _Group]] = {}
-        """Of whichever entrypoint; those with the lease of a zone too."""
+        """For any entrypoint, and those with the lease of a zone."""
         self._by_lease: dict[tuple[str, int], dict[Wanted, _Group]] = {}
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Parked:
         group.operations[operation] = None
 
     def discard(self, operation: Waiting) -> bool:
-        """Whether it was here."""
+        """True if it was waiting here."""
         group = self._groups.get(operation.wanted)
         if group is None or operation not in group.operations:
             return False
@@ -96,8 +96,9 @@ class Parked:
         return operations
 
     def served(self, state: State, now_ms: int) -> Iterator[Waiting]:
-        """Take out those that have an answer now, one at a time: each is to be decided before the next is asked for.
-        Who came first with a wish is first; among several wishes, the one that was there first."""
+        """Take out operations that can be answered now, one at a time: each must be decided before the next is
+        requested.
+        Among operations that match the same, the first to arrive is served first; among groups, the oldest."""
         if not self._groups:
             return
         for group in self._that_may_be_served(state, now_ms):
@@ -119,7 +120,7 @@ class Parked:
             found |= self._by_zone[zone]
         for lease, groups in self._by_lease.items():
             if state.has_due((), now_ms, None, lease):
-                found |= groups  # it was lost, which is an answer
+                found |= groups  # the lease was lost, which is an answer
         return sorted(found.values(), key=lambda group: group.number)
 
     def _places(self, wanted: Wanted) -> Iterator[tuple[dict[Any, dict[Wanted, _Group]], Any]]:

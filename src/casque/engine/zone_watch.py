@@ -1,6 +1,6 @@
-"""Which leases of zones have run out: watched like those of jobs, by this process's own monotonic clock.
+"""Detects expired zone leases: watched like those of jobs, by this process's own monotonic clock.
 
-They are of any length and last while many jobs come and go, so each is kept by itself, and its end is noted.
+They have any length and last while many jobs come and go, so each is tracked by itself, and its end is recorded.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class _Watched(msgspec.Struct, eq=False):
 
 
 class ZoneWatch:
-    """When each of them would be over, if nobody renewed it. Entries of the heap that are out of date are recognised
-    when they surface."""
+    """Deadlines of zone leases, unless they are renewed. Outdated entries of the heap are
+    recognised when they come up."""
 
     def __init__(self) -> None:
         self._by_zone: dict[str, _Watched] = {}
@@ -30,7 +30,7 @@ class ZoneWatch:
         self._stamps = count()
 
     def note(self, zones: Iterable[str], state: State, now_ms: int) -> None:
-        """These were leased, renewed or left. One that looks as before keeps its deadline."""
+        """These were leased, renewed or released. An unchanged one keeps its deadline."""
         for zone in zones:
             lease, known = state.zone_leases.get(zone), self._by_zone.get(zone)
             if lease is None:
@@ -42,7 +42,7 @@ class ZoneWatch:
         self.note([*self._by_zone, *state.zone_leases], state, now_ms)
 
     def due(self, now_ms: int, state: State) -> list[ObservedZone]:
-        """Those that have gone their full length without a change, as far as that state knows."""
+        """Leases that have gone their full length without a change, as far as that state knows."""
         found: list[_Watched] = []
         while (first := self._first()) is not None and first.deadline_ms <= now_ms:
             heappop(self._heap)
@@ -51,7 +51,7 @@ class ZoneWatch:
             else:
                 del self._by_zone[first.lease.zone]
         for watched in found:
-            self._watch(watched)  # until it is known what came of it
+            self._watch(watched)  # until the outcome is known
         return [watched.lease for watched in found]
 
     def again(self, lease: ObservedZone, state: State, now_ms: int) -> None:

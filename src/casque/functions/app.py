@@ -11,10 +11,10 @@ from typing import Any, Literal, Self, TypeVar, Unpack, cast
 import msgspec
 
 from casque import checks, cron
+from casque.client.config import default_queue, default_queue_hint
+from casque.client.connecting import ClientTlsFiles
 from casque.client.loop_thread import LoopThread
-from casque.client.place import how_to_tell, known_place
 from casque.client.queue import DEFAULTS, Queue
-from casque.client.reaching import ClientTlsFiles
 from casque.clock import Clock, Random
 from casque.engine.ticker import SCHEDULE_HEADER
 from casque.errors import InvalidInputError, QueueClosedError, ScheduleNotFoundError
@@ -111,8 +111,8 @@ class App:
         """
         if self._url is not None:
             return self._url, self.opening
-        if (place := known_place()) is None:
-            raise InvalidInputError(f"this app has no queue: give casque.App its URL, {how_to_tell()}")
+        if (place := default_queue()) is None:
+            raise InvalidInputError(f"this app has no queue: give casque.App its URL, {default_queue_hint()}")
         found = place.opening()
         options = {**found.get("options", {}), **self._opening.get("options", {})}
         return place.url, {**found, **self._opening, **({"options": options} if options else {})}

@@ -1,5 +1,5 @@
-"""Where a commit goes: load the state, append a commit, follow what others appended.
+"""Where commits are stored: load the state, append a commit, follow others' commits.
 
-One small port. The journal knows how to find out whether a write whose answer was lost has landed; it never decides
-what a batch contains.
+One small port. The journal finds out whether a write whose answer was lost has landed; it never decides what a batch
+contains.
 """

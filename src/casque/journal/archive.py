@@ -1,4 +1,4 @@
-"""What both layouts need to archive: when it is worth it, and how a range of positions gets into the archive."""
+"""Archiving for both layouts: when it is worth it, and how a range of positions is written to the archive."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from casque.types import Finished, JobState
 
 ARCHIVE_JOBS = 5_000
 ARCHIVE_BYTES = 4 * 1024 * 1024
-"""So many finished jobs, or so much of payloads and results, do not wait for the interval."""
+"""This many finished jobs, or this much in payloads and results, do not wait for the interval."""
 RETENTION_MS = 10 * 60 * 1000
-"""How often whoever archives looks for hours that are too old."""
+"""How often an archiving process looks for expired hours."""
 DAY_MS = 24 * HOUR_MS
 DELETED_AT_ONCE = 16
 
@@ -42,7 +42,7 @@ _at_ms = attrgetter("at_ms")
 
 
 class ArchivePace:
-    """Measures what is yet to be archived, whoever finished it."""
+    """Measures the finished jobs that are not archived yet, of all writers."""
 
     def __init__(self, clock: Clock, rng: Random, interval_ms: int, *, jobs_max: int | None = None) -> None:
         self._clock = clock
@@ -55,7 +55,7 @@ class ArchivePace:
         self._jobs = 0
         self._bytes = 0
         self.hurried = False
-        """The queue is about to be closed: whatever there is does not wait."""
+        """The queue is about to be closed: archive everything now."""
 
     def observe(self, state: State) -> None:
         finished = state.finished
@@ -69,9 +69,9 @@ class ArchivePace:
             self._weigh(finished)
 
     def restart(self) -> None:
-        """A pass begins, or was tried: if anything is left, measure from here."""
+        """A pass begins, or was tried: measure the rest from here."""
         self._since_ms = self._clock.monotonic_ms()
-        # Writers that share a queue see the same jobs finish: they must not all begin at once.
+        # Writers that share a queue see the same jobs finish: they must not all start at once.
         self._slack = 1 + self._rng.random() / 4
         self._jobs = self._bytes = 0
 
@@ -90,11 +90,11 @@ class ArchivePace:
 
     @property
     def _are_many(self) -> bool:
-        """Whatever their size."""
+        """Enough by number, whatever their size."""
         return self._jobs >= (self._jobs_max or ARCHIVE_JOBS)
 
     def _weigh(self, finished: Sequence[Finished]) -> None:
-        """A turn adds few to many: only those are looked at."""
+        """A commit adds a few jobs to many: weigh only the new ones."""
         first = bisect_right(finished, self._weighed, key=position_of)
         self._jobs += len(finished) - first
         if not self._are_many:
@@ -103,11 +103,11 @@ class ArchivePace:
 
 
 class ArchiveRetention:
-    """Deletes the hours of an archive that are too old, now and then.
+    """Deletes expired hours of an archive, now and then.
 
-    A clock that is far ahead must not empty the archive. Within the life of this process time is what the monotonic
-    clock says has passed. What was archived before it began goes only if the wall clock that it began with is borne
-    out: by an hour that others archived within a day before, or by a day in which nobody has put the clock right.
+    A clock that is far ahead must not empty the archive. Within the life of this process, time is what the monotonic
+    clock says has passed. Hours archived before it began are deleted only if the wall clock at its start is confirmed:
+    by an hour that others archived within a day before, or by a day without a correction of the clock.
     """
 
     def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock) -> None:
@@ -164,12 +164,12 @@ class ArchiveRetention:
 async def write_range(
     store: Store, patience: Callable[[], Patience], range_: Range, finished: Sequence[Finished]
 ) -> None:
-    """Put what was finished in this range into the archive, and delete its large payloads; `finished` may hold more.
+    """Write the jobs finished in this range to the archive, and delete their large payloads; `finished` may hold more.
 
-    Whoever else does the same writes the same bytes to the same names, so it may be done any number of times.
+    Other processes that do the same write the same bytes to the same names, so it may be done any number of times.
 
     Raises:
-        CorruptQueueError: something else lies there.
+        CorruptQueueError: an object with other bytes exists.
         UnknownOutcomeError, StorageError: the store failed for too long. Try again later.
     """
     over = _between(finished, range_)
@@ -179,7 +179,7 @@ async def write_range(
             pieces.append(piece)
             await yield_once()
         await _create(store, patience, archive_key(hour, range_), b"".join(pieces))
-    # Their large payloads go with them, but for what is dead: that stays in the queue, and may be given fresh attempts.
+    # Delete their large payloads, except those of dead jobs: these stay in the queue, and may be retried.
     named = [one.job.spec.blob for one in over if one.state is not JobState.DEAD]
     blobs = [key for key in named if key is not None and is_blob(key)]
     for start in range(0, len(blobs), DELETED_AT_ONCE):
@@ -187,15 +187,15 @@ async def write_range(
 
 
 def _between(finished: Sequence[Finished], range_: Range) -> Sequence[Finished]:
-    """Of jobs in the order in which they were finished, those of a range."""
+    """The jobs of a range, from a list in the order in which they finished."""
     first = bisect_left(finished, range_.first, key=position_of)
     return finished[first : bisect_right(finished, range_.last, first, key=position_of)]
 
 
 def _by_hour(finished: Iterable[Finished]) -> list[tuple[str, list[Finished]]]:
-    """Clocks differ, so that an hour may come again."""
+    """Clocks differ, so an hour may appear more than once."""
     found: dict[int, list[Finished]] = {}
-    for at_ms, some in groupby(finished, _at_ms):  # what one commit has finished
+    for at_ms, some in groupby(finished, _at_ms):  # jobs of one commit
         found.setdefault(at_ms // HOUR_MS, []).extend(some)
     return [(hour_of(hour * HOUR_MS), some) for hour, some in found.items()]
 
@@ -208,7 +208,7 @@ async def _create(store: Store, patience: Callable[[], Patience], key: str, body
             continue
         if isinstance(outcome, Won):
             return
-        # Somebody was first, perhaps an earlier attempt of our own: then the same is there.
+        # The object exists, perhaps from an earlier attempt of our own: it must be the same.
         read = await patience().insist(lambda: store.get(key))
         if isinstance(read, Stored):
             if agree(read.body, body):

@@ -1,4 +1,4 @@
-"""Checks an archive by its names, and by the log as far as that is kept. Decides; never reads."""
+"""Checks an archive by its names, and by the log as far as it is kept. Decides; never reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ranges_of(keys: Iterable[str]) -> list[Range]:
     """The ranges of an archive in order.
 
     Raises:
-        CorruptQueueError: two of them overlap: what is in both would be read twice.
+        CorruptQueueError: two of them overlap: jobs in both would be read twice.
     """
     first_key: dict[Range, str] = {}
     for key in keys:
@@ -46,7 +46,7 @@ def check_end(ranges: list[Range], end: int) -> None:
 
 
 def expected(ranges: list[Range], finished: list[Finished], *, after: int, end: int) -> Iterator[tuple[str, bytes]]:
-    """What the objects of these ranges must be, by what the kept log says was finished after a position."""
+    """The expected objects of these ranges, according to the kept log after a position."""
     for range_ in ranges:
         if range_.first <= after or range_.last > end:
             continue

@@ -1,4 +1,4 @@
-"""Opens a queue in the layout it has, or makes a new one in the layout that was asked for."""
+"""Opens a queue in its layout, or creates a new one in the requested layout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOURNALS: dict[str, type[DocumentJournal | LogJournal]] = {DOCUMENT: DocumentJou
 
 
 class ChosenJournal:
-    """The journal for whatever `queue.json` says; `layout` is for a queue that is not there yet."""
+    """The journal for the layout in `queue.json`; `layout` applies to a queue that does not exist yet."""
 
     def __init__(self, store: Store, *, layout: str, settings: QueueSettings, clock: Clock, rng: Random) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class ChosenJournal:
         self._rng = rng
         self._journal: Journal | None = None
         self._seen: Head | None = None
-        """What `queue.json` said when it was first there."""
+        """The head in `queue.json` when it was first seen."""
 
     @property
     def whole(self) -> bool:
@@ -44,7 +44,7 @@ class ChosenJournal:
             try:
                 return await self._load()
             except QueueReplacedError:
-                # Somebody converted it while it was opened for the first time: nobody has seen the other one.
+                # Converted while it was opened for the first time: no caller has seen the old layout.
                 if not first:
                     raise
                 self._seen = None
@@ -53,7 +53,7 @@ class ChosenJournal:
     async def _load(self) -> State:
         read = await self._store.get(KEY)
         if not isinstance(read, Stored) and (leftover := await self._leftover()) is not None:
-            # Somebody may have made the queue since the first look.
+            # Another process may have created the queue since the first read.
             read = await self._store.get(KEY)
             if not isinstance(read, Stored):
                 raise CorruptQueueError(
@@ -63,7 +63,7 @@ class ChosenJournal:
         if isinstance(read, Stored):
             head = check_single(read_layout(KEY, read.body, locate(self._store, KEY)))
             if self._seen is not None:
-                # Whoever starts again after a failure goes on with this very queue, or not at all.
+                # A restart after a failure continues with the same queue, or fails.
                 check_layout(head, self._seen.layout)
                 check_same_queue(head, self._seen.queue_id)
             self._seen, layout = head, head.layout
@@ -74,7 +74,7 @@ class ChosenJournal:
         return await journal.load(read if isinstance(read, Stored) else None)
 
     async def _leftover(self) -> str | None:
-        """A segment of a queue that has no head. Only ever asked before a first commit."""
+        """A segment of a queue without a head. Only looked for before a first commit."""
         async for key in self._store.list("log/"):
             return key
         return None

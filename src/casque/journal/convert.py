@@ -1,9 +1,9 @@
-"""Turns a queue from one layout into the other, with everything in it.
+"""Converts a queue from one layout to the other, with everything in it.
 
-`queue.json` is the one switch. What the new layout needs is written and read back before it, what the old one left is
-removed after it, and whoever wrote meanwhile wins the compare-and-set on it. A conversion that ends anywhere, by a
-crash or by a store that does not answer, leaves a whole queue in one layout or the other. Why a process that sleeps
-through all of this cannot harm the queue is told in docs/decisions/0009.
+`queue.json` is the one switch. The objects of the new layout are written and read back before it, those of the old one
+are removed after it, and a concurrent writer wins the compare-and-set on it. A conversion that ends anywhere, by a
+crash or by a store that does not answer, leaves a whole queue in one layout or the other. docs/decisions/0009 explains
+why a process that sleeps through all of this cannot harm the queue.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from casque.errors import (
     RingError,
     StorageError,
 )
+from casque.journal.cleanup import find_fences, sweep
 from casque.journal.discovery import refusal
-from casque.journal.leftovers import find_fences, sweep
 from casque.journal.log import LogJournal
 from casque.journal.log.reader import Reader
 from casque.journal.log.snapshots import SnapshotWriter
@@ -56,7 +56,7 @@ REFUSED = "somebody wrote the queue meanwhile; nothing was changed. Stop every p
 
 
 class Converted(msgspec.Struct, frozen=True):
-    """A queue in its new layout, read back and compared."""
+    """A converted queue, read back and compared."""
 
     layout: str
     position: int
@@ -66,15 +66,15 @@ class Converted(msgspec.Struct, frozen=True):
     changed: bool = True
     """False if it had this layout already."""
     removed: int = 0
-    """Objects of the old layout that nobody needs any more."""
+    """Number of removed objects of the old layout."""
 
 
 class _Content(msgspec.Struct, frozen=True):
-    """All that must be the same before and after."""
+    """Everything that must be the same before and after."""
 
     digest: str
     finished: tuple[Finished, ...]
-    """What is yet to be archived."""
+    """Jobs that are not archived yet."""
 
     @classmethod
     def of(cls, state: State) -> _Content:
@@ -82,7 +82,7 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 class Converter:
-    """For a queue that nobody uses: somebody who does is told at their next call, and loses nothing."""
+    """For a queue that is not in use: a process that uses it gets an error at its next call, and loses nothing."""
 
     def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, say: Say) -> None:
         self._store = store
@@ -94,7 +94,7 @@ class Converter:
     async def convert(self, layout: str) -> Converted:
         """
         Raises:
-            CASConflictError: somebody wrote meanwhile; the queue is as it was.
+            CASConflictError: another process wrote meanwhile; the queue is unchanged.
             UnknownOutcomeError: the store did not say whether the switch landed. The queue is whole either way.
             QueueLedError: a broker leads the queue.
         """
@@ -110,7 +110,7 @@ class Converter:
             if now == LOG:
                 return await self._to_document(found)
         except (CorruptQueueError, QueueReplacedError, StorageError) as error:
-            # What was missing or different may have been removed or written by another converter: then nothing is
+            # Missing or different objects may have been removed or written by another converter: then nothing is
             # damaged, and the store is not to blame.
             if await self._is_another(found):
                 raise CASConflictError(REFUSED) from error
@@ -125,10 +125,10 @@ class Converter:
         self._say("reading the document")
         state = DocumentCodec(KEY, "").decode(found.body, LIMITS)
         before = _Content.of(state)
-        # Nothing that lies below log/ may ever be taken for a part of the new log: it begins above all of it.
+        # No object left below log/ may ever count as part of the new log: it begins above all of them.
         self._say("looking for what an earlier log left")
         fences, highest = await find_fences(self._store, self._patience)
-        state.position = max(state.position, highest, 1)  # a floor of 0 would say that the log begins with nothing
+        state.position = max(state.position, highest, 1)  # a floor of 0 would mean that the log starts empty
         queue_id = new_id(self._rng)
         tip = Tip(chain=digest(found.body), fences=fences)
         self._say("writing the snapshot")
@@ -142,7 +142,7 @@ class Converter:
             writer=new_nonce(self._rng),
             snapshot=ref,
             floor=ref.position,
-            # What is yet to be archived is in the snapshot, and a range that somebody has begun stays that range.
+            # Jobs not archived yet are in the snapshot, and a range that was begun stays that range.
             archived=state.archived,
             archiving=state.archiving,
         )
@@ -174,7 +174,7 @@ class Converter:
         if state.ring is not None:
             raise InvalidInputError("a shard of a ring is always a log; nothing was changed")
         owner = Owner(new_nonce(self._rng), new_nonce(self._rng))
-        # From here on nobody can commit without having changed the head first, and then the switch fails.
+        # From here on a commit has to change the head first, and then the switch fails.
         self._say("closing the log with a fence")
         batch = Batch(owner.id, 1, self._clock.wall_ms())
         taken = await journal.claim(state, owner, batch, Mode.EXCLUSIVE)
@@ -202,13 +202,13 @@ class Converter:
         if read_layout(KEY, read.body).queue_id != queue_id:
             raise CASConflictError("the queue was converted, and somebody has converted it again since")
         now = DocumentCodec(KEY, "").decode(read.body, LIMITS)
-        if now.position == position:  # otherwise somebody works on it already
+        if now.position == position:  # otherwise the queue is in use already
             self._compare(before, now, KEY)
 
     # --- Both ways ---
 
     async def _tidy_only(self, layout: str, found: Stored) -> Converted:
-        """Nothing to convert. An earlier conversion may have ended before it had removed the old log."""
+        """Nothing to convert. An earlier conversion may have ended before it removed the old log."""
         if layout == DOCUMENT:
             state = DocumentCodec(KEY, "").decode(found.body, Limits())
             removed = await sweep(self._store, self._patience)
@@ -218,18 +218,18 @@ class Converter:
         return Converted(layout, state.position, len(state.jobs), state_digest(state), changed=False, removed=removed)
 
     async def _switch(self, body: bytes, queue_id: str, *, expected: str) -> None:
-        """Put the new `queue.json` in the place of the old one, unless that is another one by now."""
+        """Replace the old `queue.json` with the new one, unless it has changed."""
         tries = Tries("the conversion", self._patience)
         while (outcome := await tries.attempt(lambda: self._store.replace(KEY, body, expected=expected))) is None:
             pass
         if isinstance(outcome, Won):
             return
-        # Lost, or our own success met again by a retry; and somebody may have gone on from it. Its id tells.
+        # Lost, or our own success seen by a retry; and another process may have built on it. The id decides.
         if read_layout(KEY, (await self._read()).body).queue_id != queue_id:
             raise CASConflictError(REFUSED)
 
     async def _is_another(self, found: Stored) -> bool:
-        """Whether `queue.json` was written by someone else since: the claim of this very conversion keeps the id."""
+        """True if another process wrote `queue.json` since: the claim of this conversion keeps the id."""
         before = read_layout(KEY, found.body)
         later = await self._read()
         now = read_layout(KEY, later.body)

@@ -1,9 +1,9 @@
-"""Copies a queue to another place while it is in use, as it was at one moment.
+"""Copies a queue to another location while it is in use, as of one moment.
 
-The source is read like any reader reads it, and never written. The target gets the state as one snapshot (or one
-document), the payloads that lie beside it and the archive up to the same moment, and `queue.json` last: what was
-interrupted is no queue. The copy has an id of its own and no leader, so that nobody who knows the original takes one
-for the other. What it leaves out is the past of the log, which only the original can show.
+The source is read like by any reader, and never written. The target gets the state as one snapshot (or one document),
+the separate payloads and the archive up to the same moment, and `queue.json` last: an interrupted copy is no queue. The
+copy has its own id and no leader, so that clients of the original cannot confuse the two. It leaves out the history of
+the log, which only the original has.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ Progress = Callable[[str, int, int], None]
 
 LIMITS = Limits(finished=True)
 PASSES_MAX = 20
-"""How often reading starts again because what it needs was removed, or moved, meanwhile."""
+"""How often reading restarts because objects were removed, or moved, meanwhile."""
 LIFT = 1_000_000_000
-"""A queue that is restored in its old place begins so much later: a process that still has the lost one open would
-otherwise put its next commit where the restored one expects its own. So it falls below the floor, and that process
-learns from the head that its queue is gone."""
+"""A queue restored in its old location skips this many positions: a process that still has the lost queue open would
+otherwise put its next commit where the restored one expects its own. This way the commit falls below the floor, and the
+process learns from the head that its queue is gone."""
 AT_ONCE = 16
 SHARDS_AT_ONCE = 8
 ADMISSIONS = "admissions/"
 WRITERS = "writers/"
-"""Which checkpoint a stream of Spark's enqueues under."""
+"""The checkpoints under which Spark streams enqueue."""
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """A queue in its new place, read back and compared."""
+    """A copied queue, read back and compared."""
 
     layout: str
     position: int
@@ -68,13 +68,13 @@ class Copied(msgspec.Struct, frozen=True):
     digest: str
     """Of everything it holds: the same in the original at that moment."""
     objects: int
-    """Payloads, parts of the archive and whatever else lies beside it."""
+    """Payloads, parts of the archive and other separate objects."""
     shards: int = 0
-    """Of a ring; all other numbers are their sums."""
+    """For a ring; all other numbers are sums over its shards."""
 
 
 class _Moment(msgspec.Struct, frozen=True):
-    """A queue as it was, and where its archive ended then."""
+    """A queue at one moment, and where its archive ended then."""
 
     layout: str
     state: State
@@ -87,7 +87,7 @@ class _Moment(msgspec.Struct, frozen=True):
 
 
 class Copier:
-    """Copies one queue, whatever its layout, to a place where nothing is."""
+    """Copies one queue, in any layout, to an empty location."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Copier:
         raise _too_fast()
 
     async def load(self) -> _Moment:
-        """The queue as it is now, with the end of its archive at that very moment."""
+        """The queue as it is now, with the end of its archive at the same moment."""
         for _ in range(PASSES_MAX):
             before = await self._read()
             head = read_layout(KEY, before.body, locate(self._source, KEY))
@@ -160,7 +160,7 @@ class Copier:
                 )
                 state = await self._patience().insist(journal.load)
             except (CorruptQueueError, QueueReplacedError):
-                # It may have been converted or collected under this reader's eyes; otherwise it is damaged.
+                # The queue may have been converted or collected during the read; otherwise it is damaged.
                 if (await self._read()).etag == before.etag:
                     raise
                 continue
@@ -174,11 +174,11 @@ class Copier:
         raise _too_fast()
 
     async def copy_blobs(self, moment: _Moment) -> bool:
-        """Whether all of them were there."""
+        """True if all of them existed."""
         return not await self._copy_all(sorted(moment.blobs), "copying payloads")
 
     async def copy_beside(self, moment: _Moment) -> None:
-        """What may be gone without harm: parts of the archive that are too old to be kept, jobs that were staged."""
+        """Copy objects that may disappear without harm: expired parts of the archive, staged jobs."""
         archive = [key async for key in self._source.list(ARCHIVE)]
         kept = [key for key in archive if (parsed := parse_key(key)) is not None and parsed[1].last <= moment.archived]
         await self._copy_all(kept, "copying the archive")
@@ -186,7 +186,7 @@ class Copier:
             await self._copy_all([key async for key in self._source.list(folder)], f"copying {folder}")
 
     async def write(self, moment: _Moment) -> Copied:
-        """The state, and `queue.json` last."""
+        """Write the state, and `queue.json` last."""
         state = moment.state
         before, finished = state_digest(state), tuple(state.finished)
         if moment.layout == DOCUMENT:
@@ -204,7 +204,7 @@ class Copier:
 
     async def _as_log(self, moment: _Moment) -> tuple[bytes, State]:
         state, queue_id = moment.state, new_id(self._rng)
-        state.position = max(state.position, 1) + self._lift  # a floor of 0 would say that the log begins with nothing
+        state.position = max(state.position, 1) + self._lift  # a floor of 0 would mean that the log starts empty
         state.unname(state.position)  # the jobs are in the snapshot
         view = View.of(state, Tip(chain=digest(queue_id.encode())))
         ref = await SnapshotWriter(self._target, clock=self._clock, rng=self._rng).write(queue_id, view)
@@ -228,7 +228,7 @@ class Copier:
     # --- A ring ---
 
     async def _copy_ring(self) -> Copied:
-        # Before the shards: a batch that is being admitted can then be completed in the copy, shard by shard.
+        # Before the shards: an admission under way can then be completed in the copy, shard by shard.
         for folder in (ADMISSIONS, STAGED, BLOBS, WRITERS):
             await self._copy_all([key async for key in self._source.list(folder)], f"copying {folder}")
         for _ in range(PASSES_MAX):
@@ -242,7 +242,7 @@ class Copier:
         raise _too_fast()
 
     async def _load_shards(self, shards: list[Copier]) -> list[_Moment]:
-        """All at about the same time: a zone that ran empty in one may come back in another."""
+        """All at about the same time: a zone that ran empty in one shard may come back in another."""
         moments: list[_Moment] = []
         for start in range(0, len(shards), SHARDS_AT_ONCE):
             self._progress("reading the shards", start, len(shards))
@@ -281,7 +281,7 @@ class Copier:
     # --- Objects ---
 
     async def _copy_all(self, keys: Iterable[str], what: str) -> list[str]:
-        """Those that are not there any more."""
+        """Copy these objects; returns those that no longer exist."""
         wanted = [key for key in keys if key not in self._copied]
         missing: list[str] = []
         for start in range(0, len(wanted), AT_ONCE):
@@ -307,7 +307,7 @@ class Copier:
             pass
         if isinstance(outcome, Won):
             return
-        # One's own earlier attempt, or something that came after the first look.
+        # An earlier attempt of our own, or an object that appeared after the first check.
         read = await self._patience().insist(lambda: self._target.get(key))
         if not isinstance(read, Stored) or read.body != body:
             raise InvalidInputError(f"{locate(self._target, key)} was written by another program meanwhile")
@@ -327,7 +327,7 @@ def _sizes(ring: RingHead) -> tuple[object, ...]:
 
 
 def _twice(moments: list[_Moment]) -> bool:
-    """Whether a zone was seen in two shards: it moved between two looks."""
+    """True if a zone was seen in two shards: it moved between two reads."""
     zones = Counter(
         zone for moment in moments for zone in moment.state.zone_jobs.keys() | moment.state.zone_leases.keys()
     )

@@ -1,4 +1,4 @@
-"""Where the leader of a queue is, read from the bucket alone."""
+"""Finds the leader of a queue, from the bucket alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from casque.storage.port import Store, Stored, locate, place_of
 
 
 class _Led(msgspec.Struct):
-    """All that a document says about its leader; its jobs are passed over."""
+    """The leadership fields of a document; its jobs are not decoded."""
 
     broker: str | None = None
     broker_id: str = msgspec.field(default="", name="brokerId")
@@ -23,12 +23,13 @@ _decoder = msgspec.json.Decoder(_Led)
 
 
 async def read_leader(store: Store) -> Owner | None:
-    """Who leads, as the head says; None if nobody does, or there is no queue yet. In a copy this is the leader of the
-    original, see `is_copy`.
+    """The leader that the head names; None if there is none, or no queue yet. In a copy this is the leader of the
+    original,
+    see `is_copy`.
 
     Raises:
         StorageError: the store did not answer.
-        CorruptQueueError: what lies there is no queue.
+        CorruptQueueError: the object is not a queue.
     """
     read = await store.get(KEY)
     if not isinstance(read, Stored):
@@ -41,17 +42,17 @@ async def read_leader(store: Store) -> Owner | None:
 
 
 async def is_copy(store: Store, owner: Owner) -> bool:
-    """Whether the head that names this owner was copied here from the place where it leads."""
+    """True if the head that names this owner was copied here from the location where it leads."""
     return owner.place is not None and await place_of(store) not in (None, owner.place)
 
 
 async def find_leader(store: Store) -> str | None:
-    """The address that the leader gave; None if nobody leads, or there is no queue yet.
+    """The leader's address; None if there is no leader, or no queue yet.
 
     Raises:
         QueueCopiedError: it leads the original of this copy.
         StorageError: the store did not answer.
-        CorruptQueueError: what lies there is no queue.
+        CorruptQueueError: the object is not a queue.
     """
     owner = await read_leader(store)
     if owner is None:
@@ -62,13 +63,13 @@ async def find_leader(store: Store) -> str | None:
 
 
 async def leader_here(store: Store) -> str | None:
-    """As `find_leader`; None in a copy, whose own leader is not there yet."""
+    """As `find_leader`; None in a copy, which has no leader of its own yet."""
     owner = await read_leader(store)
     return None if owner is None or await is_copy(store, owner) else owner.address
 
 
 async def refusal(store: Store, owner: Owner | None) -> CasqueError:
-    """What is raised for those who may not write because of this owner."""
+    """The error for callers that may not write because of this owner."""
     if owner is None:
         return QueueLedError(None)
     return QueueCopiedError(owner.address) if await is_copy(store, owner) else QueueLedError(owner.address)

@@ -26,10 +26,10 @@ from casque.errors import (
 )
 from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
 from casque.journal.discovery import refusal
+from casque.journal.leader_lease import surely_leads
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
-from casque.journal.tenure import is_sure
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Limits, State
@@ -38,9 +38,9 @@ from casque.storage.port import Lost, Missing, Outcome, Store, Stored, Unchanged
 from casque.types import Finished
 
 ARCHIVE_JOBS = 500
-"""So many finished jobs do not wait for the interval: until they are archived, every commit writes them again."""
+"""This many finished jobs do not wait for the interval: until they are archived, every commit writes them again."""
 DROP_MS = 1_000
-"""How long what was archived may stay in the document of an idle queue, so that commits of its own are rare."""
+"""How long archived jobs may stay in the document of an idle queue, to keep extra commits rare."""
 
 REQUESTS_MAX = 4096
 
@@ -63,7 +63,7 @@ class DocumentJournal:
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        # All of them are in every commit here.
+        # Every commit contains all of them here.
         self._limits = limits or Limits(requests_max=REQUESTS_MAX, finished=settings.archive)
         self._pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval), jobs_max=ARCHIVE_JOBS)
         self._sweeper = Sweeper(store, clock)
@@ -71,21 +71,21 @@ class DocumentJournal:
         self._claimed: Range | None = None
         """The last range that this process claimed."""
         self._written: Range | None = None
-        """The last range whose objects are surely there."""
+        """The last range whose objects certainly exist."""
         self._drop_at_ms: int | None = None
         self._codec = DocumentCodec(KEY, new_id(rng))
         self._etag: str | None = None
         self._queue_id: str | None = None
         self._mine: Leadership | None = None
-        """The lead of this process, while it has it."""
+        """The leadership of this process, while it leads."""
         self._lease_ms = 0
         self._seen_ms = 0
-        """When this leader last began to write something that then landed. What it reads confirms nothing for later: a
-        standby that has been patient for a lease may take over right after."""
+        """When this leader last began a write that then landed. A read confirms nothing for later: a standby that has
+        waited for a whole lease may take over right after it."""
 
     async def load(self, found: Stored | None = None) -> State:
-        """`found` is the document, if somebody has just read it."""
-        # Whatever this process was before: somebody who starts again is one of many.
+        """`found` is the document, if it was just read."""
+        # A process that starts again has no privileges, whatever it was before.
         self._mine = None
         return await self._read(None) if found is None else self._adopt(found)
 
@@ -96,9 +96,9 @@ class DocumentJournal:
 
     # --- Beside the commits: finished jobs, from the document to the archive ---
 
-    # Three steps, each the job of whoever comes first. A commit claims a range, `archived` to `archiving`, in the
-    # document itself. Then its objects are written. Then a commit drops what they hold. Commits that others ask for
-    # carry the first and the last of these with them; an idle queue gets its own.
+    # Three steps, each done by the first process to get there. A commit claims a range, `archived` to `archiving`, in
+    # the document itself. Then its objects are written. Then a commit drops the jobs that they hold. Ordinary commits
+    # carry the first and the last step with them; an idle queue gets commits of its own.
 
     def maintenance(self, state: State, writer: str) -> Work | None:  # noqa: ARG002
         self._pace.observe(state)
@@ -109,7 +109,7 @@ class DocumentJournal:
         is_due = self._pace.is_due
         if is_due and (range_ is not None or self._is_led_by_others):
             self._pace.restart()
-        # Somebody else's range is theirs to write, unless that takes too long.
+        # Another process writes the range that it claimed, unless it takes too long.
         if range_ is None or range_ == self._written or (range_ != mine and not is_due):
             return partial(self._sweeper.apply, state) if self._sweeper.is_due else None
         return partial(self._upkeep, state, range_, tuple(state.finished))
@@ -132,7 +132,7 @@ class DocumentJournal:
         self._pace.hurried = hurried
 
     def listen(self, heard: Callable[[int], None]) -> None:
-        """Small queues are looked at: a new version of the document does not tell its position."""
+        """Small queues are polled: a new version of the document does not reveal its position."""
 
     def wants_a_commit(self, state: State) -> bool:
         self._pace.observe(state)
@@ -148,9 +148,9 @@ class DocumentJournal:
         return self._mine is None and self._codec.leadership.owner is not None
 
     def _marks(self, state: State) -> tuple[int, int | None]:
-        """What the next document is to say: `archived` and `archiving`."""
+        """The `archived` and `archiving` marks of the next document."""
         if not self._limits.finished:
-            return state.position + 1, None  # this writer does without an archive
+            return state.position + 1, None  # this writer does not archive
         archived, archiving = state.archived, state.archiving
         if archiving is not None and _range(state) == self._written:
             archived, archiving = archiving, None
@@ -158,12 +158,12 @@ class DocumentJournal:
             return archived, archiving
         version = state.position + 1
         if not state.finished or state.finished[-1].position <= archived:
-            return version, None  # nothing is left, and nothing need be said about it
-        # What this very commit finishes is part of the range.
+            return version, None  # nothing is left, so no marks are needed
+        # The range includes the jobs that this commit finishes.
         return archived, version if self._pace.is_due else None
 
     def _marked(self, state: State, archived: int, archiving: int | None) -> None:
-        """The document says so now."""
+        """The document has these marks now."""
         if archiving is not None and archiving != state.archiving:
             self._claimed = Range(archived + 1, archiving)
             self._pace.restart()
@@ -172,9 +172,9 @@ class DocumentJournal:
         state.facets.finished.archiving = archiving
 
     def hesitation_s(self) -> float:
-        return 0  # whoever writes whole queues has more to be fair about: see the committer
+        return 0  # fairness of writers that write whole queues is up to the committer
 
-    takes_hold = False  # a commit costs its one write, alone or not
+    takes_hold = False  # a commit costs one write, alone or not
 
     async def hold(self, state: State, batch: Batch) -> Refreshed:  # noqa: ARG002
         return Refreshed(state)
@@ -195,14 +195,15 @@ class DocumentJournal:
         if isinstance(appended, Conflict):
             self.undo(state)
             if self._mine is not None:
-                # Only somebody who took over writes what a leader leads, or somebody who knows nothing of leaders.
+                # The only ones to overwrite a leader's document are its successor, and a writer that knows nothing of
+                # leaders.
                 fresh = await self._patience().insist(lambda: self._read(None))
                 self._check_lead()
                 return Conflict(Refreshed(fresh))
         elif self._mine is not None and appended.state is state:
             self._seen_ms = began_ms
         else:
-            # It landed, as reading back showed; and what was read may be a successor's, who built on it.
+            # It landed, as reading back showed; but the document read may be that of a successor, who built on it.
             self._check_lead()
         return appended
 
@@ -212,7 +213,7 @@ class DocumentJournal:
     def sole(self) -> bool:
         if self._mine is None:
             return False
-        return is_sure(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
+        return surely_leads(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
 
     def sighting(self, state: State) -> Sighting:
         leadership = self._codec.leadership
@@ -224,7 +225,7 @@ class DocumentJournal:
         began_ms = self._clock.monotonic_ms()
         state = await self._patience().insist(lambda: self._read(state))
         if seen is not None and self.sighting(state) != seen:
-            return None  # whoever changed it is alive
+            return None  # the process that changed it is alive
         claim = Leadership(self._codec.leadership.epoch + 1, owner, batch.at_ms)
         landed = await self._sign(state, batch, claim)
         if landed is None or self._codec.leadership.owner != owner:
@@ -238,7 +239,7 @@ class DocumentJournal:
         landed = await self._sign(state, batch, msgspec.structs.replace(self._mine, heartbeat_ms=batch.at_ms))
         fresh = landed if landed is not None else await self._patience().insist(lambda: self._read(None))
         self._check_lead()
-        if landed is not None:  # otherwise nobody was shown anything
+        if landed is not None:  # otherwise the heartbeat was not written
             self._seen_ms = began_ms
         return Refreshed(fresh)
 
@@ -248,7 +249,7 @@ class DocumentJournal:
             await self._sign(state, batch, Leadership(epoch + 1))
 
     async def _sign(self, state: State, batch: Batch, leadership: Leadership) -> State | None:
-        """A commit that changes nothing but who leads; None if somebody else was faster."""
+        """A commit that changes only who leads; None if another process was faster."""
         assert not state.events
         before, self._codec.leadership = self._codec.leadership, leadership
         try:
@@ -259,10 +260,10 @@ class DocumentJournal:
         return appended.state if isinstance(appended, Landed) else None
 
     def _check_lead(self) -> None:
-        """What was just read says who leads.
+        """Check who leads according to the document just read.
 
         Raises:
-            LeadershipLostError: this process did, and does no more. One that jqueue wrote names nobody at all.
+            LeadershipLostError: this process led, and no longer does. A document written by jqueue names no leader.
         """
         if self._mine is None:
             return
@@ -299,7 +300,7 @@ class DocumentJournal:
                     self._marked(state, archived, archiving)
                     return Landed(state)
                 case Lost():
-                    # Without an unanswered attempt there is time to read until after the back-off.
+                    # Without an unanswered attempt, reading can wait until after the back-off.
                     return await self._settle_lost(state, batch, tries) if tries.sent else Conflict()
                 case None:
                     if tries.sent and (settled := await self._settle_unknown(state, batch, tries)) is not None:
@@ -316,7 +317,7 @@ class DocumentJournal:
         return await self._store.replace(KEY, body, expected=self._etag)
 
     async def _settle_lost(self, state: State, batch: Batch, tries: Tries) -> Appended:
-        """Somebody was first, and it may have been our own unanswered attempt."""
+        """Another write was first, and it may have been our own unanswered attempt."""
         try:
             fresh = await self._patience().insist(lambda: self._read(None))
         except (StorageError, CorruptQueueError) as error:
@@ -325,7 +326,7 @@ class DocumentJournal:
         if landed:
             return Landed(fresh)
         if landed is None or (batch.writer not in fresh.writers and self._codec.dropped):
-            # Other writers have pushed our name out of the table, or jqueue dropped it.
+            # Other writers have pushed this writer out of the table, or jqueue dropped it.
             raise UnknownOutcomeError(
                 f"a write to {KEY} went unanswered, and the document has moved on by "
                 f"{fresh.position - state.position} commits since: it cannot be told whether the write landed"
@@ -333,7 +334,7 @@ class DocumentJournal:
         return Conflict(Refreshed(fresh))
 
     async def _settle_unknown(self, state: State, batch: Batch, tries: Tries) -> Appended | None:
-        """None if the document is as before: the write has not landed, or not yet, and may be sent again."""
+        """None if the document is unchanged: the write has not landed, or not yet, and may be sent again."""
         try:
             read = await self._store.get(KEY, unless=self._etag)
         except (StoreAccessError, UnsafeStoreError) as error:
@@ -376,5 +377,5 @@ class DocumentJournal:
 
 
 def _range(state: State) -> Range | None:
-    """What somebody has begun to archive."""
+    """The range that is being archived."""
     return None if state.archiving is None else Range(state.archived + 1, state.archiving)

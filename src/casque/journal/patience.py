@@ -1,4 +1,4 @@
-"""How long a failing store is tried again, and how the tries are spaced."""
+"""How long a failing store is retried, and how the attempts are spaced."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Patience:
         self._delay_ms = milliseconds(settings.storage_backoff)
         self._cap_ms = milliseconds(settings.storage_backoff_cap)
         self.is_over = False
-        """Whether there was no time left when it was last asked to wait."""
+        """True if there was no time left at the last call of `wait`."""
         self._deadline_ms = clock.monotonic_ms() + milliseconds(settings.storage_patience)
 
     async def wait(self) -> bool:
-        """Wait before the next try; False when there is no time for one."""
+        """Wait before the next attempt; False if there is no time for one."""
         delay_ms = self._delay_ms * (0.5 + self._rng.random() / 2)
         if self._clock.monotonic_ms() + delay_ms > self._deadline_ms:
             self.is_over = True
@@ -38,7 +38,7 @@ class Patience:
         """Read until the store answers, or there is no time left. For reads only: a write is never simply repeated.
 
         Raises:
-            StorageError: what the store said last.
+            StorageError: the last error of the store.
         """
         while True:
             try:

@@ -18,19 +18,19 @@ class Landed(msgspec.Struct, frozen=True):
 
 
 class Refreshed(msgspec.Struct, frozen=True):
-    """A state that includes what others have committed: the same object with their events applied, or another one."""
+    """A state that includes others' commits: the same object with their events applied, or another one."""
 
     state: State
     events: list[Event] = []
     certain: bool = True
-    """False if it is good enough to decide a write on, which then proves it right by winning, and for nothing else."""
+    """False if it is only good enough to decide a write on, which then proves it right by winning."""
 
 
 class Conflict(msgspec.Struct, frozen=True):
     """The slot is taken and the batch undone: refresh, and decide again unless the state then shows this very batch.
 
-    It does after a retry that nobody asked for, inside a client library, turned one's own success into a lost race.
-    `refreshed` is there if finding out meant reading on already.
+    It does if a retry inside a client library turned our own success into a lost race. `refreshed` is set if finding
+    out required reading on already.
     """
 
     refreshed: Refreshed | None = None
@@ -38,27 +38,27 @@ class Conflict(msgspec.Struct, frozen=True):
 
 Appended: TypeAlias = Landed | Conflict
 Work: TypeAlias = Callable[[], Awaitable[None]]
-"""Something to do. It may be dropped before it is begun, unlike a coroutine, which has to be awaited."""
+"""Deferred work. Unlike a coroutine, which has to be awaited, it may be dropped before it starts."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What identifies a commit wherever it is met again: who made it, and which of theirs it is."""
+    """Identifies a commit: its writer, and the number of the writer's batch."""
 
     writer: str
     number: int
     at_ms: int
     forgets: str | None = None
-    """The last request id that is forgotten with it."""
+    """The last request id that this commit forgets."""
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """What can be seen of whoever leads. As long as it changes, the leader lives."""
+    """The observable state of a leadership. As long as it changes, the leader is alive."""
 
     epoch: int = 0
     version: int = 0
     position: int = 0
     owner: Owner | None = None
-    """None if nobody leads."""
+    """None if there is no leader."""
 
 
 class Journal(Protocol):
@@ -66,34 +66,34 @@ class Journal(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether a commit writes the whole queue, so that a writer who lost a race must read it all again."""
+        """True if a commit writes the whole queue, so that a writer that lost a race must read it all again."""
         ...
 
     async def load(self) -> State:
-        """The state as of now, read in full.
+        """The current state, read in full.
 
         Raises:
             StorageError: the store did not answer.
-            CorruptQueueError: what it holds is not this queue.
+            CorruptQueueError: its contents are not this queue.
         """
         ...
 
     async def refresh(self, state: State) -> Refreshed:
-        """Take in what others have committed."""
+        """Read others' commits."""
         ...
 
     def hesitation_s(self) -> float:
-        """How long courtesy to other writers asks to wait before the next batch is decided; 0 for not at all."""
+        """How long to wait before deciding the next batch, to be fair to other writers; 0 for no wait."""
         ...
 
     @property
     def takes_hold(self) -> bool:
-        """Whether this writer has been alone for so long that it should take the queue for itself with `hold`."""
+        """True if this writer has been alone for long enough to take the queue for itself with `hold`."""
         ...
 
     async def hold(self, state: State, batch: Batch) -> Refreshed:
-        """Do that, between two commits: what comes back is the state to decide the next batch on, whether it worked or
-        not. Before a large batch is decided, and not after it, when it would have to be decided again.
+        """Take the queue, between two commits; returns the state to decide the next batch on, whether it worked or not.
+        Done before a large batch is decided, which would otherwise have to be decided again.
 
         Raises:
             StorageError, UnknownOutcomeError: the store failed. The caller must `load` next.
@@ -101,23 +101,24 @@ class Journal(Protocol):
         ...
 
     async def append(self, state: State, batch: Batch) -> Appended:
-        """Make the state's pending events durable. On `Landed` they are committed in the state that comes back.
+        """Make the state's pending events durable. On `Landed` they are committed in the returned state.
 
         Raises:
-            UnknownOutcomeError: the store failed for so long that nobody knows. The caller must `load` next.
-            StorageError: it failed for so long, and surely nothing was written.
+            UnknownOutcomeError: the store failed for too long, and the outcome is unknown. The caller must `load` next.
+            StorageError: it failed for too long, and certainly nothing was written.
         """
         ...
 
     def maintenance(self, state: State, writer: str) -> Work | None:
-        """Work that may go on beside later commits, if any is due. Called on a committed state."""
+        """Work that can run alongside later commits, if any is due. Called on a committed state."""
         ...
 
     # --- Leading: the part of brokers ---
 
     @property
     def sole(self) -> bool:
-        """Whether the state in memory is the latest there is: that of a leader who knows that it was one just now."""
+        """True if the state in memory is the latest: that of a leader whose leadership
+        was confirmed recently enough."""
         ...
 
     def sighting(self, state: State) -> Sighting:
@@ -127,7 +128,7 @@ class Journal(Protocol):
     async def lead(
         self, state: State, owner: Owner, batch: Batch, *, lease_ms: int, seen: Sighting | None
     ) -> Refreshed | None:
-        """Take the lead, unless the queue looks different from what was `seen`. None if somebody else was faster.
+        """Take the lead, unless the queue looks different from what was `seen`. None if another process was faster.
 
         Raises:
             StorageError: the store failed. Who leads is as open as before.
@@ -135,33 +136,33 @@ class Journal(Protocol):
         ...
 
     async def beat(self, state: State, batch: Batch) -> Refreshed:
-        """Show that the leader lives although there is nothing to commit.
+        """Renew the leadership when there is nothing to commit.
 
         Raises:
-            LeadershipLostError: somebody else leads.
-            StorageError: nobody was shown anything.
+            LeadershipLostError: another process leads.
+            StorageError: the renewal was not written.
         """
         ...
 
     async def resign(self, state: State, batch: Batch) -> None:
-        """Leave the lead to whoever wants it. Nothing may be appended afterwards."""
+        """Give up the lead. Nothing may be appended afterwards."""
         ...
 
     def due_ms(self) -> int | None:
-        """When, on the monotonic clock, maintenance would be welcome also if nothing else happens. None: never."""
+        """When, on the monotonic clock, maintenance is due even if nothing else happens. None: never."""
         ...
 
     def hurry(self, hurried: bool) -> None:
-        """The queue is about to be closed: what would be due some time is due now. Or it was, and is not any more."""
+        """The queue is about to be closed: work that would be due some time is due now. False takes that back."""
         ...
 
     def wants_a_commit(self, state: State) -> bool:
-        """Whether a commit is worth making although there are no events."""
+        """True if a commit is worth making although there are no events."""
         ...
 
     def listen(self, heard: Callable[[int], None]) -> Callable[[], None] | None:
-        """Be told the positions of commits as they appear, one's own included, until what comes back is called. None
-        if the store cannot tell: then whoever waits has to look."""
+        """Call `heard` with the positions of commits as they appear, our own included, until the returned function is
+        called. None if the store cannot notify: then callers have to poll."""
         ...
 
     def undo(self, state: State) -> None:

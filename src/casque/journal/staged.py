@@ -1,4 +1,4 @@
-"""Turns staged columns into jobs without keeping everybody else waiting."""
+"""Turns staged columns into jobs without blocking other tasks."""
 
 from __future__ import annotations
 

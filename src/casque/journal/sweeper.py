@@ -1,5 +1,5 @@
-"""Deletes what lies beside the queue and is nobody's: large payloads of no job, because an enqueue ended between the
-two, and staged jobs that no commit names, because nobody admitted them or nobody can replay that commit any more."""
+"""Deletes orphaned objects: large payloads without a job, because an enqueue ended in between, and staged jobs that no
+commit names, because they were never admitted or the commit can no longer be replayed."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from casque.state import State
 from casque.storage.port import Store
 
 AGE_MS = 24 * 3600 * 1000
-"""Twice as long as staged jobs may wait to be admitted: whatever may yet be named is younger, and stays."""
+"""Twice as long as staged jobs may wait to be admitted: an object that may still be named is younger, and stays."""
 SEEN_MS = 13 * 3600 * 1000
-"""An orphan has to be one for so long by the monotonic clock of one process. The age in its name is a comparison of two
-machines' wall clocks: where one of them is a day ahead, it says nothing. Longer than staged jobs may wait."""
+"""How long an object must be an orphan by the monotonic clock of one process. The age in its name compares the wall
+clocks of two machines: where one of them is a day ahead, it says nothing. Longer than staged jobs may wait."""
 LOOK_MS = 10 * 60 * 1000
-"""Until the first look: not in a process that is soon over."""
+"""Until the first sweep, so that short-lived processes do none."""
 REST_MS = 6 * 3600 * 1000
-"""Between looks, at most."""
+"""Between sweeps, at most."""
 CHUNK_JOBS = 5_000
 DELETED_AT_ONCE = 16
 
 
 class Suspects:
-    """Objects that belong to nobody, and since when, as this process has seen it itself."""
+    """Orphans, and since when this process has seen each of them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since_ms: dict[str, int] = {}
 
     def convicted(self, orphans: Iterable[str]) -> list[str]:
-        """Those that have been nobody's for long enough. Whatever is not an orphan now is no suspect any more."""
+        """Those that have been orphans for long enough. Objects that are no longer orphans are forgotten."""
         now_ms = self._clock.monotonic_ms()
         self._since_ms = {key: self._since_ms.get(key, now_ms) for key in orphans}
         return sorted(key for key, since_ms in self._since_ms.items() if now_ms - since_ms >= SEEN_MS)
 
     def next_ms(self) -> int:
-        """When another look is worth while."""
+        """When the next sweep is worthwhile."""
         rest_ms = self._clock.monotonic_ms() + REST_MS
         return min(rest_ms, min(self._since_ms.values(), default=rest_ms) + SEEN_MS)
 
 
 class Sweeper:
-    """Looks rarely, and never in a process that is soon over."""
+    """Sweeps rarely, and never in a short-lived process."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -91,5 +91,5 @@ class Sweeper:
             if staged_hour(key) >= begins:
                 break
             found.add(key)
-        # Last, as they are now: whoever is named is named by a commit of more than half a day ago.
+        # Last, with the current state: an object that is named now was named by a commit of more than half a day ago.
         return found - {one.key for one in state.staged}

@@ -1,4 +1,4 @@
-"""One conditional write, tried until the store says how it ended."""
+"""One conditional write, tried until its outcome is known."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from casque.storage.port import Lost, Outcome, Unknown, Won
 
 
 class Tries:
-    """Keeps account of the attempts at one write: whether one of them may have arrived, and how long to go on.
+    """Tracks the attempts at one write: whether one of them may have arrived, and how long to go on.
 
-    The same bytes go to the same place each time, so trying again is always safe; only the last word needs care.
+    The same bytes go to the same place each time, so trying again is always safe; only the final outcome needs care.
     """
 
     def __init__(self, what: str, patience: Callable[[], Patience]) -> None:
@@ -20,14 +20,14 @@ class Tries:
         self._new_patience = patience
         self._patience: Patience | None = None
         self.sent = False
-        """Whether an attempt went unanswered: it may have landed, or land later."""
+        """True if an attempt went unanswered: it may have landed, or land later."""
 
     async def attempt(self, send: Callable[[], Awaitable[Outcome]]) -> Won | Lost | None:
         """Send it once. None without an answer, after a pause: read back, or send the same again.
 
         Raises:
             UnknownOutcomeError: time is up, and an attempt may have landed.
-            StorageError: time is up or the store refuses, and surely nothing was written.
+            StorageError: time is up or the store refuses, and certainly nothing was written.
         """
         try:
             outcome = await send()
@@ -36,7 +36,7 @@ class Tries:
                 raise self.gave_up(error) from error
             raise
         except StorageError as error:
-            trouble: BaseException = error  # surely nothing was written by this attempt
+            trouble: BaseException = error  # certainly nothing was written by this attempt
         else:
             if not isinstance(outcome, Unknown):
                 return outcome

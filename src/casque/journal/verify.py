@@ -1,6 +1,6 @@
-"""Reads a whole queue and checks that it is one: every object is what it must be, and all of them fit together.
+"""Reads a whole queue and verifies it: every object is valid, and all of them fit together.
 
-Works beside processes that use the queue, and never writes.
+Works while the queue is in use, and never writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from casque.codec.ring import RingHead, decode_ring, shard_prefix
 from casque.codec.snapshot import snapshot_of
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError
 from casque.journal.archive_check import RESTORE, check_end, expected, ranges_of
-from casque.journal.leftovers import SEGMENTS, SNAPSHOTS
+from casque.journal.cleanup import SEGMENTS, SNAPSHOTS
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
@@ -38,11 +38,11 @@ from casque.storage.prefixed import PrefixedStore
 Progress = Callable[[str, int, int], None]
 
 PASSES_MAX = 10
-"""How often the check starts again because the queue was collected under its eyes."""
+"""How often the check restarts because the queue was collected meanwhile."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was found in a queue that is whole."""
+    """The result for an undamaged queue."""
 
     layout: str
     position: int
@@ -52,18 +52,18 @@ class Verdict(msgspec.Struct, frozen=True):
     segments: int = 0
     snapshots: int = 0
     replayed: int = 0
-    """Snapshots that are known to be what the segments before them add up to."""
+    """Snapshots that were compared with a replay of the segments before them."""
     fences: int = 0
     archived: int = 0
     """Objects of the archive."""
     notes: tuple[str, ...] = ()
-    """Harmless, and worth knowing."""
+    """Harmless findings."""
     shards: int = 0
-    """Of a ring; all other numbers are their sums."""
+    """For a ring; all other numbers are sums over its shards."""
 
 
 class Verifier:
-    """Checks one queue, whatever its layout."""
+    """Checks one queue, in any layout."""
 
     def __init__(
         self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, progress: Progress | None = None
@@ -76,9 +76,9 @@ class Verifier:
         self._head = HeadRegister(store, self._patience)
         self._reader = Reader(store, self._patience)
         self.shard_of: int | None = None
-        """Which shard of a ring this is, if it is one, once it is verified."""
+        """The shard's index if this is a shard of a ring, once it is verified."""
         self.zones: tuple[str, ...] = ()
-        """Those that have jobs in it."""
+        """The zones that have jobs in it."""
 
     async def verify(self) -> Verdict:
         """
@@ -112,7 +112,7 @@ class Verifier:
         notes += await self._blobs(state)
         self._progress("reading the document", 1, 1)
         archive = [key async for key in self._keys(ARCHIVE)]
-        later = await self._reader.get(KEY)  # what was archived meanwhile was claimed in here before
+        later = await self._reader.get(KEY)  # a range archived meanwhile was claimed in this head before
         end = DocumentCodec(KEY, "").decode(later.body, Limits()).position if isinstance(later, Stored) else 0
         check_end(ranges_of(archive), end)
         return Verdict(
@@ -120,7 +120,7 @@ class Verifier:
         )
 
     async def _ring(self, ring: RingHead) -> Verdict:
-        """Every shard, one after the other, and that no zone is in two of them."""
+        """Verify every shard, one after the other, and that no zone is in two of them."""
         verdicts: list[Verdict] = []
         zones: Counter[str] = Counter()
         for token in range(ring.shards):
@@ -141,7 +141,7 @@ class Verifier:
                 )
             verdicts.append(verdict)
             zones.update(verifier.zones)
-        # A zone that ran empty here may have come back there between two looks.
+        # A zone that ran empty in one shard may have come back in another between two reads.
         twice = tuple(
             f"the zone {zone!r} was seen in {count} shards, if it was not emptied meanwhile: look again"
             for zone, count in zones.items()
@@ -168,7 +168,7 @@ class Verifier:
                 return await self._pass(head)
             except CorruptQueueError:
                 later = await self._head.read()
-                # What is missing may have been collected meanwhile: then look again, from where the queue begins now.
+                # A missing object may have been collected meanwhile: then start again, from where the queue begins now.
                 if _shape(later) == _shape(head):
                     raise
         raise StorageError("the queue was collected faster than it could be read; try again, or stop its processes")
@@ -216,7 +216,7 @@ class Verifier:
         )
 
     async def _checkpoints(self, walk: Walk, total: int) -> None:
-        """Every snapshot of this position. Those below the floor, if any, are only read."""
+        """Check every snapshot of this position. Those below the floor, if any, are only read."""
         while (ref := walk.ref) is not None and ref.position <= walk.position:
             self._progress("reading snapshots", walk.steps, total)
             restored = await self._reader.restore(ref, queue_id=self._head.queue_id, limits=LIMITS)
@@ -225,7 +225,7 @@ class Verifier:
             walk.checkpoint(*restored)
 
     async def _fences(self, head: LogHead, tip: Tip) -> None:
-        """Those above the floor were met on the way."""
+        """Check the fences below the floor; those above it were part of the walk."""
         collected = [position for position in tip.fences if position <= head.floor]
         for start in range(0, len(collected), READ_AHEAD):
             slots = collected[start : start + READ_AHEAD]
@@ -240,16 +240,16 @@ class Verifier:
                     )
 
     async def _archive(self, head: LogHead, walk: Walk) -> int:
-        """Its names, and the objects that the kept log can tell about. How many there are."""
+        """Check the archive's names, and the objects that the kept log covers. Returns the number of objects."""
         self._progress("checking the archive", walk.steps, walk.steps)
         keys = [key async for key in self._keys(ARCHIVE)]
-        later = await self._head.read()  # what was archived meanwhile was claimed in here before
+        later = await self._head.read()  # a range archived meanwhile was claimed in this head before
         ranges = ranges_of(keys)
         check_end(ranges, max(later.archived_to, later.archiving or 0))
         kept = [hour for hour, _ in filter(None, map(parse_key, keys))]
         for key, body in expected(ranges, walk.finished, after=walk.knows_from or 0, end=head.archived_to):
             if parse_hour(key) < min(kept):
-                continue  # older than is kept
+                continue  # expired
             read = await self._reader.get(key)
             if not isinstance(read, Stored):
                 raise CorruptQueueError(key, f"this part of the archive is missing. {RESTORE}")
@@ -270,7 +270,7 @@ class Verifier:
         return tuple(notes)
 
     async def _blobs(self, state: State) -> tuple[str, ...]:
-        """Large payloads. What is missing may have gone with its job meanwhile: only whoever looks again can tell."""
+        """Check large payloads. A missing one may have gone with its job meanwhile: only a second run can say."""
         needed = {job.spec.blob: job for job in state.jobs.values() if job.spec.blob is not None}
         there = {key async for key in self._keys(BLOBS)}
         notes = [

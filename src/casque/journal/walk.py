@@ -1,4 +1,4 @@
-"""A walk along a log, from its floor to its end, that believes nothing it can check. Decides; never reads."""
+"""Walks along a log, from its floor to its end, and checks everything that can be checked. Decides; never reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RESTORE = "Restore it from a backup or an older version"
 
 
 class Walk:
-    """Segments go in one after the other, and each snapshot at its place. The first thing that does not fit raises."""
+    """Takes segments one after the other, and each snapshot at its position. The first inconsistency raises."""
 
     def __init__(self, head: LogHead) -> None:
         assert head.queue_id is not None
@@ -42,7 +42,7 @@ class Walk:
         self.checked = 0
         """Snapshots that were read."""
         self.replayed = 0
-        """Snapshots that equal what was replayed up to them."""
+        """Snapshots that equal the state replayed up to them."""
         self.position = head.floor
         # From the very beginning everything can be replayed. Above a floor only the links can be checked, up to the
         # first snapshot.
@@ -50,7 +50,7 @@ class Walk:
         self._tip: Tip | None = None if head.floor else Tip()
         self._chain: str | None = None if head.floor else START
         self.finished: list[Finished] = []
-        """Every job that was finished after `knows_from`."""
+        """Every job that finished after `knows_from`."""
         self.knows_from: int | None = None if head.floor else 0
         self._check_head()
 
@@ -63,12 +63,12 @@ class Walk:
 
     @property
     def reaches(self) -> int:
-        """As far as this the log must go: a snapshot stands for it."""
+        """The position that the log must reach, because a snapshot includes it."""
         return self.refs[-1].position if self.refs else 0
 
     @property
     def steps(self) -> int:
-        """Objects that were looked at."""
+        """Number of objects checked."""
         return self.position - self._head.floor + self.checked
 
     @property
@@ -77,7 +77,7 @@ class Walk:
         return self.refs[self.checked] if self.checked < len(self.refs) else None
 
     def step(self, body: bytes, staged: Staged) -> None:
-        """The next segment, and the jobs that it names."""
+        """Process the next segment, and the jobs that it names."""
         slot = self.position + 1
         prev = previous(body) if self._chain is None else self._chain
         segment = decode_segment(body, queue_id=self._queue_id, position=slot, prev=prev)
@@ -98,7 +98,7 @@ class Walk:
         self._tip.advance(segment, self._chain)
 
     def checkpoint(self, state: State, tip: Tip) -> None:
-        """The snapshot of this position."""
+        """Process the snapshot of this position."""
         ref = self.ref
         assert ref is not None
         self.checked += 1
@@ -127,7 +127,7 @@ class Walk:
             self.knows_from = ref.position
 
     def finish(self) -> tuple[State, Tip]:
-        """All was read: the queue as it is now."""
+        """The end of the log: returns the current queue."""
         assert self._state is not None, "the head names a snapshot at or above its floor"
         assert self._tip is not None
         if self._tip.epoch > self._head.epoch:
@@ -140,7 +140,7 @@ class Walk:
 
 
 def flaw(state: State) -> str | None:
-    """A rule that this state breaks, if there is one."""
+    """The first rule that this state breaks, or None."""
     if (problem := state.violation()) is not None:
         return problem
     jobs, counters = state.jobs.values(), state.counters
@@ -159,12 +159,12 @@ def flaw(state: State) -> str | None:
 
 
 def _same(kept: State, replayed: State) -> bool:
-    """As equal digests would say, and a good deal faster."""
+    """Equivalent to comparing digests, and a good deal faster."""
     return (
         (kept.jobs == replayed.jobs or _same_jobs(kept.jobs, replayed.jobs))
         and kept.counters == replayed.counters
         and list(kept.writers.items()) == list(replayed.writers.items())
-        # A release that kept no account of what its table forgot is taken to have forgotten more.
+        # A release that did not record what its table forgot is assumed to have forgotten more.
         and kept.writers_forgotten >= replayed.writers_forgotten
         and _same_requests(kept, replayed)
         and compared_facets(kept) == compared_facets(replayed)
@@ -177,8 +177,8 @@ def _same_jobs(kept: dict[str, JobRecord], replayed: dict[str, JobRecord]) -> bo
 
 
 def _same_requests(kept: State, replayed: State) -> bool:
-    """Releases before this one forgot by the clock, which a replay does not; and, when there were too many, the oldest
-    of all and not of the caller with the most."""
+    """Earlier releases forgot by the clock, which a replay does not; and, when there were too many, the oldest of all
+    and not those of the caller with the most."""
     one, other = list(kept.requests.items()), list(replayed.requests.items())
     if end_alike(one, other):
         return True

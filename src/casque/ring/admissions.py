@@ -1,10 +1,10 @@
-"""What a ring keeps of an admission while it is carried out, shard by shard: which rows go where, decided once.
+"""A ring's record of an admission while it is carried out, shard by shard: which rows go where, decided once.
 
     <root>/admissions/<source>.json           the last batch of a source, and while it is not done its shares
     <root>/admissions/<source>/<batch>-<...>  the share of each row, immutable
 
-The jobs themselves stay in the parts that were staged beside the ring until the batch is done. So a batch that was
-begun can be completed by whoever comes next, however much later and whatever has become of the ring.
+The jobs themselves stay in the parts staged next to the ring until the batch is done. So any process can complete a
+batch that was begun, however much later and whatever has happened to the ring.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from casque.types import JobRecord, JobSpec, JobState, StagedPart
 
 ADMISSIONS = "admissions/"
 SHARE_BYTES_MAX = 9
-"""Of a whole number, and of the length of a list, in MessagePack."""
+"""Size of an integer, and of the length of a list, in MessagePack."""
 SWEEP_MS = 6 * 3600 * 1000
-"""Between looks for what nobody will admit any more."""
+"""Between sweeps for parts that will never be admitted."""
 NOWHERE = -1
-"""The share of a row that is passed over."""
+"""The share of a row that is skipped."""
 
 
 class Share(msgspec.Struct, frozen=True):
     """Rows that one shard admits together."""
 
     number: int
-    """Of the shard at first; of one that was shared out anew, after all others."""
+    """At first, that of the shard; a share that was reassigned gets the next free number."""
     shard: int
     generation: int
-    """Of the ring by which it was decided: whoever makes a zone has to know the newest one."""
+    """Of the ring by which it was decided: creating a zone requires the newest one."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A batch of a source. Stored: fields only ever come with defaults."""
+    """A batch of a source. Stored: new fields always have defaults."""
 
     source: str
     batch: int
@@ -62,15 +62,16 @@ class Batch(msgspec.Struct, frozen=True):
     """The object that names the share of each row."""
     shares: tuple[Share, ...] = ()
     jobs: int = 0
-    """So many were added, once it is done."""
+    """Number of added jobs, once it is done."""
     skipped: int = 0
-    """So many were passed over: until it is done, those that are in no share."""
+    """Number of skipped jobs: until it is done, those that are in no share."""
     refused: int = -1
-    """A later batch that was refused before it was begun. Attempts at it that are still under way find this version of
-    the book instead of the one that they read, and end as well."""
+    """A later batch that was refused before it was begun. Concurrent attempts at it find this version of the book
+    instead
+    of the one that they read, and end as well."""
 
     def name(self, share: Share) -> str:
-        """What this source is called in a shard. The same from batch to batch: shards remember only so many."""
+        """The name of this source in a shard. The same for every batch: shards remember a limited number of names."""
         return f"{self.source}#{share.number}"
 
 
@@ -80,7 +81,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Books:
-    """The ring's side of admissions, beside its root."""
+    """The ring's records of admissions, next to its root."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Books:
         clock: Clock,
         rng: Random,
     ) -> None:
-        """`beside` writes parts beside a shard, whoever leads it."""
+        """`beside` writes parts next to a shard, whichever broker leads it."""
         self._store = store
         self._beside = beside
         self._settings = settings
@@ -108,7 +109,7 @@ class Books:
         return Found(_decoded(key, read.body), read.etag) if isinstance(read, Stored) else None
 
     async def write(self, batch: Batch, known: Found | None) -> bool:
-        """In place of what is known; False if somebody else was faster."""
+        """Replace the known version; False if another process was faster."""
         key, body = _key(batch.source), _encode(msgspec.structs.replace(batch, writer=new_nonce(self._rng)))
         tries = Tries(f"the change of {key}", self._patience)
         while True:
@@ -127,7 +128,7 @@ class Books:
     # --- Rows ---
 
     async def assign(self, batch: Batch, assigned: list[list[int]]) -> str:
-        """Write down the share of each row of each part."""
+        """Store the share of each row of each part."""
         key = f"{_folder(batch)}{batch.batch}-{new_nonce(self._rng)}"
         body = zlib.compress(msgspec.msgpack.encode(assigned), 1)
         tries = Tries(f"the creation of {key}", self._patience)
@@ -142,15 +143,15 @@ class Books:
         return _shares(batch, read.body)
 
     async def columns(self, parts: tuple[StagedPart, ...], *, begun: bool = False) -> list[StagedJobs]:
-        """The jobs of staged parts. Of a batch that was begun they are kept, however old they are."""
+        """The jobs of staged parts. Those of a batch that was begun are kept, however old they are."""
         return await self._staging.columns(parts, however_old=begun)
 
     async def stage(self, shard: int, jobs: StagedJobs) -> StagedPart:
-        """Beside the shard that is to admit them."""
+        """Stage jobs next to the shard that admits them."""
         return await self._beside(shard).put(await self._filled(jobs), "ring")
 
     async def _filled(self, jobs: StagedJobs) -> StagedJobs:
-        """The same with their large payloads: these belong beside the shard."""
+        """The same with their large payloads, which belong next to the shard."""
         if jobs.blobs is None or not any(jobs.blobs):
             return jobs
         sizes = jobs.blob_bytes if isinstance(jobs.blob_bytes, list) else [jobs.blob_bytes] * len(jobs)
@@ -167,9 +168,10 @@ class Books:
     # --- Afterwards ---
 
     async def tidy(self, batch: Batch, columns: list[StagedJobs]) -> None:
-        """Delete what nobody needs any more: a batch that is done, and now and then what was never admitted."""
+        """Delete objects that are no longer needed: those of a finished batch, and now
+        and then those never admitted."""
         blobs = [blob for jobs in columns for blob in jobs.blobs or () if blob is not None]
-        # Only of this batch: somebody may have begun with the next one.
+        # Only those of this batch: another process may have begun the next one.
         assigned = [key async for key in self._store.list(f"{_folder(batch)}{batch.batch}-")]
         await self._blobs.drop([*(part.key for part in batch.parts), *blobs, *assigned])
         if self._clock.monotonic_ms() >= self._sweep_at_ms:
@@ -177,7 +179,7 @@ class Books:
             await self._sweep()
 
     async def _sweep(self) -> None:
-        """As shards do it with their own, and only while no batch is under way that may need any of it."""
+        """As shards do with their own parts, and only while no batch is under way that may need them."""
         async for key in self._store.list(ADMISSIONS):
             if key.endswith(".json"):
                 read = await self._get(key)
@@ -203,7 +205,7 @@ class Books:
 
 
 def _shares(batch: Batch, body: bytes) -> list[list[int]]:
-    """The share of each row. A few bytes can be made to unpack into any number: no more than the rows need are."""
+    """The share of each row. A few bytes could unpack to any number of rows: stop at the number of rows needed."""
     rows = [part.jobs for part in batch.parts]
     most = sum(rows) * SHARE_BYTES_MAX + len(rows) * SHARE_BYTES_MAX + SHARE_BYTES_MAX
     unpacking = zlib.decompressobj()

@@ -1,9 +1,8 @@
 """Admits staged jobs to a ring: each shard its own, in one commit of that shard, and every job once.
 
-Which shard a row goes to is decided once and written down before any shard is asked, so that whoever repeats a batch
-asks the same shards for the same rows. A shard refuses rows that are not at home there, as it does when they are
-enqueued. It is then told that this share will never come, in its own history, and the rows are shared out anew: so a
-late attempt of somebody else cannot add them after all.
+The shard of each row is decided once and stored before any shard is called, so that a repeated batch sends the same
+rows to the same shards. A shard refuses rows that do not belong there, as it does in an enqueue. It then records in its
+history that this share will never come, and the rows are reassigned: so a late attempt cannot add them after all.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from casque.errors import (
 )
 from casque.ring.admissions import NOWHERE, Batch, Books, Found, Share
 from casque.ring.shards import Shard, Shards, together
-from casque.service import Place
+from casque.service import ZoneOrKey
 from casque.service.requests import Admit, AskKnown, GetStats
 from casque.state.ring import home
 from casque.telemetry import logger
@@ -46,7 +45,7 @@ ROUNDS_MAX = 20
 """How often others, or the ring, may change while one call is under way."""
 AT_ONCE = 8
 ASKED_MAX = 10_000
-"""Ids, zones or keys that a shard is asked for in one call: it may come over a wire."""
+"""Ids, zones or keys in one call to a shard, which may be remote."""
 
 
 class Admitter:
@@ -64,14 +63,14 @@ class Admitter:
             UnknownOutcomeError: some shards have their jobs, and others do not, or another attempt at this batch is
                 under way. The same batch again completes it.
         """
-        # Before it waits for its turn: a refusal from now on is one of this attempt, too.
+        # Before waiting for the lock: a refusal from now on applies to this attempt, too.
         before = await self._books.read(source)
         waits = self._one.locked()
         async with self._one:
             found = await self._reread(source, batch) if waits else before
             for _ in range(ROUNDS_MAX):
                 if found is not None and not found.batch.done:
-                    # Somebody has begun, this batch or the one before it, and it has to be completed first.
+                    # This batch or the one before it was begun, and has to be completed first.
                     done = await self._complete_or_say_so(found, skip_known)
                 elif found is None or batch > found.batch.batch:
                     _check_not_refused(found, before, batch)
@@ -99,7 +98,7 @@ class Admitter:
     async def _begin(
         self, source: str, batch: int, parts: tuple[StagedPart, ...], found: Found | None, skip_known: bool
     ) -> Batch | None:
-        """None if somebody else has changed the book, or the ring has changed: look again."""
+        """None if the book or the ring has changed: read again."""
         try:
             columns = await self._books.columns(parts)
             head = await self._shards.refresh()
@@ -134,11 +133,11 @@ class Admitter:
         return await self._complete_or_say_so(written, skip_known, columns=columns, assigned=assigned)
 
     async def _refuse(self, source: str, batch: int, found: Found | None, error: CasqueError) -> bool:
-        """Have the refusal of a batch be true: whoever else is about to begin it loses the race for the book, and ends
-        as well. False if somebody was faster: then the error may come from what that one has admitted.
+        """Make the refusal of a batch final: a concurrent attempt to begin it loses the race for the book, and ends as
+        well. False if another process was faster: then the error may come from jobs that it has admitted.
 
         Raises:
-            UnknownOutcomeError: nobody can tell whether another attempt goes on.
+            UnknownOutcomeError: it is unknown whether another attempt goes on.
         """
         last = Batch(source, -1, done=True) if found is None else found.batch
         try:
@@ -157,7 +156,7 @@ class Admitter:
         columns: list[StagedJobs] | None = None,
         assigned: list[list[int]] | None = None,
     ) -> Batch | None:
-        """A batch that was begun is admitted in part, or will be: whatever fails now, it has not failed."""
+        """A batch that was begun is admitted in part, or will be: no error from now on means that it has failed."""
         try:
             return await self._complete(found, skip_known, columns=columns, assigned=assigned)
         except UnknownOutcomeError:
@@ -173,7 +172,7 @@ class Admitter:
         columns: list[StagedJobs] | None = None,
         assigned: list[list[int]] | None = None,
     ) -> Batch | None:
-        """Have all shares admitted. None if somebody else is at it, or the ring has changed: look again."""
+        """Have all shares admitted. None if another process is working on it, or the ring has changed: read again."""
         batch = found.batch
         if columns is None or assigned is None:
             try:
@@ -182,7 +181,7 @@ class Admitter:
                     await self._books.assigned(batch),
                 )
             except (InvalidInputError, CorruptQueueError):
-                # Somebody else may have completed it, and tidied up.
+                # Another process may have completed it, and tidied up.
                 if await self._books.read(batch.source) != found:
                     return None
                 raise
@@ -221,8 +220,8 @@ class Admitter:
     # --- One share ---
 
     async def _admit(self, batch: Batch, share: Share, rows: list[StagedJobs], skip_known: bool) -> Admission | None:
-        """What came of it; None if the shard will never take it."""
-        shard = await self._told(share.shard)
+        """The result; None if the shard will never take this share."""
+        shard = await self._adopted(share.shard)
         name = batch.name(share)
         if (answered := await self._answered(shard, name, batch.batch)) is not None:
             return answered if answered.jobs + answered.skipped else None
@@ -230,14 +229,14 @@ class Admitter:
         try:
             admitted = await shard.service.call(Admit(name, batch.batch, tuple(parts), skip_known, share.generation))
         except ZoneMovedError:
-            # Said in its history, so that nobody who is late can make it take them after all.
+            # Recorded in its history, so that no late attempt can make it take them after all.
             admitted = await shard.service.call(Admit(name, batch.batch, ()))
         return admitted if admitted.jobs + admitted.skipped else None
 
-    async def _told(self, token: int) -> Shard:
-        """A shard that knows the ring as it is."""
+    async def _adopted(self, token: int) -> Shard:
+        """A shard that knows the current ring."""
         for _ in range(ROUNDS_MAX):
-            shard = await self._shards.told(token, self._shards.recent())
+            shard = await self._shards.adopted(token, self._shards.recent())
             if shard is not None:
                 return shard
         raise CASConflictError("the ring keeps changing; nothing was done. Try again")
@@ -248,7 +247,7 @@ class Admitter:
     async def _share_out_anew(
         self, found: Found, refused: Sequence[Share], columns: list[StagedJobs], assigned: list[list[int]]
     ) -> None:
-        """Give the rows of these shares to the shards where they are at home now."""
+        """Reassign the rows of these shares to the shards where they belong now."""
         batch = found.batch
         head = await self._shards.refresh()
         targets = await self._targets(columns, head)
@@ -272,32 +271,32 @@ class Admitter:
 
     async def _targets(self, columns: list[StagedJobs], head: RingHead) -> _Targets | None:
         """None if the ring has changed."""
-        several: dict[Place, list[int]] = {}
+        several: dict[ZoneOrKey, list[int]] = {}
         if len(head.sizes) > 1:
             homes = {place: head.homes(place[1]) for place in _places(columns)}
             several = {place: tokens for place, tokens in homes.items() if len(tokens) > 1}
-        asked: dict[int, list[Place]] = defaultdict(list)
+        asked: dict[int, list[ZoneOrKey]] = defaultdict(list)
         for place, tokens in several.items():
             for token in tokens[:-1]:
                 asked[token].append(place)
-        has: dict[int, set[Place]] = {}
+        has: dict[int, set[ZoneOrKey]] = {}
         for token, places in asked.items():
-            # It knows the ring before it is asked: what is not there then will not come.
-            shard = await self._shards.told(token, head)
+            # It adopts the ring before it is asked: zones that it does not have then will not come.
+            shard = await self._shards.adopted(token, head)
             if shard is None:
                 return None
             has[token] = {place async for place in _held(shard, places)}
-        older: dict[Place, int] = {}
+        older: dict[ZoneOrKey, int] = {}
         for place, tokens in several.items():
             older.update((place, token) for token in reversed(tokens[:-1]) if place in has[token])
         return _Targets(head.size, older)
 
     async def _known(self, columns: list[StagedJobs]) -> set[str]:
-        """Which ids the ring has already, in whichever shard. Refuses what the shards would refuse, before any of them
-        has taken something.
+        """The ids that the ring has already, in any shard. Refuses what the shards would refuse, before any of them has
+        added jobs.
 
         Raises:
-            QueueDrainingError, InvalidInputError: it is no time for these jobs.
+            QueueDrainingError, InvalidInputError: these jobs cannot be added now.
         """
         ids = dict.fromkeys(job_id for jobs in columns for job_id in jobs.ids)
         entrypoints = dict.fromkeys(name for jobs in columns for name in _distinct(jobs.entrypoints))
@@ -327,15 +326,15 @@ class Admitter:
 class _Targets:
     """The shard of each row."""
 
-    def __init__(self, size: int, older: Mapping[Place, int]) -> None:
+    def __init__(self, size: int, older: Mapping[ZoneOrKey, int]) -> None:
         self._size = size
         self._older = older
-        self._homes: dict[Place, int] = {}
+        self._homes: dict[ZoneOrKey, int] = {}
 
     def __call__(self, jobs: StagedJobs, row: int) -> int:
         place = _place(jobs, row)
         if place is None:
-            # By its id, so that it meets itself if somebody stages it again.
+            # By its id, so that a job staged twice goes to the same shard.
             return zlib.crc32(jobs.ids[row].encode("utf-8", "surrogatepass")) % self._size
         found = self._older.get(place, self._homes.get(place))
         if found is None:
@@ -343,7 +342,7 @@ class _Targets:
         return found
 
 
-def _place(jobs: StagedJobs, row: int) -> Place | None:
+def _place(jobs: StagedJobs, row: int) -> ZoneOrKey | None:
     zone = jobs.zones[row] if isinstance(jobs.zones, list) else jobs.zones
     if zone is not None:
         return True, zone
@@ -351,20 +350,20 @@ def _place(jobs: StagedJobs, row: int) -> Place | None:
     return None if key is None else (False, key)
 
 
-def _places(columns: Iterable[StagedJobs]) -> list[Place]:
+def _places(columns: Iterable[StagedJobs]) -> list[ZoneOrKey]:
     found = dict.fromkeys(_place(jobs, row) for jobs in columns for row in range(len(jobs)))
     return [place for place in found if place is not None]
 
 
-async def _held(shard: Shard, places: Collection[Place]) -> AsyncGenerator[Place]:
-    """Those that are in this shard."""
+async def _held(shard: Shard, places: Collection[ZoneOrKey]) -> AsyncGenerator[ZoneOrKey]:
+    """The places that are in this shard."""
     for some in _portions(places, ASKED_MAX):
         for place in (await shard.service.call(AskKnown(places=tuple(some)))).places:
             yield place
 
 
 def _portions(things: Collection[T], most: int) -> Iterator[tuple[T, ...]]:
-    """So many at a time."""
+    """Groups of at most `most`."""
     left = iter(things)
     while some := tuple(islice(left, most)):
         yield some
@@ -373,7 +372,7 @@ def _portions(things: Collection[T], most: int) -> Iterator[tuple[T, ...]]:
 def _passed_over(columns: list[StagedJobs], known: set[str], *, skip_known: bool) -> list[list[bool]]:
     """
     Raises:
-        InvalidInputError: an id is there already, or twice, and nobody said that such jobs may be passed over.
+        InvalidInputError: an id is there already, or twice, and `skip_known` is not set.
     """
     seen = set(known)
     found: list[list[bool]] = []
@@ -406,14 +405,14 @@ def _numbers(assigned: list[list[int]]) -> list[int]:
 
 
 def _distinct(column: list[T] | T) -> Iterable[T]:
-    """In order: shards are asked in it, and the same call is to go the same way in every process."""
+    """In order, because shards are called in this order: the same call must go the same way in every process."""
     return dict.fromkeys(column) if isinstance(column, list) else (column,)
 
 
 def _check_not_refused(found: Found | None, before: Found | None, batch: int) -> None:
     """
     Raises:
-        CASConflictError: this batch was refused through somebody else since this attempt began.
+        CASConflictError: another process has refused this batch since this attempt began.
     """
     if found is None or found.batch.refused != batch:
         return
@@ -425,7 +424,7 @@ def _check_not_refused(found: Found | None, before: Found | None, batch: int) ->
 
 
 def _failed(batch: Batch, error: BaseException, admitted: int | None = None) -> BaseException:
-    """What to say to whoever asked. The batch is written down: it is completed, and not begun anew."""
+    """The error for the caller. The batch is recorded, so a repetition completes it instead of starting over."""
     if not isinstance(error, CasqueError):
         return error
     how_far = "under way" if admitted is None else f"admitted by {admitted} of {len(batch.shares)} shards"

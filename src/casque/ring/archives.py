@@ -1,4 +1,4 @@
-"""The archives of many shards as one."""
+"""Merges the archives of many shards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from casque.service import ArchivedJob
 
 
 async def merged(archives: Mapping[int, AsyncGenerator[ArchivedJob]]) -> AsyncGenerator[ArchivedJob]:
-    """Finished jobs of all shards in the order in which they were finished, as far as their writers' clocks agree;
-    those of each shard in its own order."""
+    """Finished jobs of all shards in the order in which they finished, as far as their writers' clocks agree; those of
+    each shard in its own order."""
     async with AsyncExitStack() as stack:
         firsts: list[tuple[datetime, int, ArchivedJob]] = []
         for shard, archive in archives.items():

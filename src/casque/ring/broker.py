@@ -1,8 +1,8 @@
 """One broker of a ring: leads its share of the shards, and answers for all of them.
 
-Each shard has a leader of its own, elected as for any queue. What lives here is who tries: the brokers that are alive
-share the shards out by a rule that all of them know, and re-share when one comes, leaves or dies. If they disagree for
-a while, two try to lead one shard, and the shard decides; or none does, and its callers wait.
+Each shard has its own leader, elected as for any queue. This module decides which broker tries: the live brokers divide
+the shards by a rule that all of them know, and divide them again when one comes, leaves or dies. If they disagree for a
+while, two try to lead one shard, and the shard decides; or none does, and its callers wait.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from casque.telemetry import logger
 log = logger("ring")
 
 MISSING_LEASES = 3
-"""So long a shard may be led by nobody although the broker that should lead it lives; then another one tries."""
+"""How many leases a shard may be without a leader although its broker lives; then another one tries."""
 
 
 class Seat(Protocol):
-    """This broker's candidacy in one shard, and its leadership: `casque.broker.broker.Broker`."""
+    """This broker's candidacy and leadership in one shard: `casque.broker.broker.Broker`."""
 
     def service(self) -> QueueService: ...
 
@@ -59,7 +59,7 @@ class RingBroker:
         clock: Clock,
         rng: Random,
     ) -> None:
-        """`seat` makes a candidacy in a shard, to be run; what it serves is a `ShardService`."""
+        """`seat` makes a candidacy in a shard, to be run; its service is a `ShardService`."""
         self._members = members
         self._ring = service
         self._make_seat = seat
@@ -71,12 +71,12 @@ class RingBroker:
         self._shards = 0
         self._beat_ms: int | None = None
         self._missing: dict[int, int] = {}
-        """Shards that nobody leads, and since when, by this process's clock."""
+        """Shards without a leader, and since when, by this process's clock."""
         self._instead: set[int] = set()
-        """Shards of others that this broker leads, or tries to: as long as the brokers are the same and no other one
-        leads them."""
+        """Other brokers' shards that this broker leads, or tries to, as long as the set of brokers is the same and no
+        other one leads them."""
         self._unled: dict[int, str] = {}
-        """Shards of this broker's that cannot be led, and why."""
+        """Shards of this broker that cannot be led, and why."""
         self._known: frozenset[str] = frozenset()
         self._shared: tuple[frozenset[str], int] | None = None
         self._mine: set[int] = set()
@@ -100,16 +100,16 @@ class RingBroker:
         """
         Raises:
             QueueLedError: another broker leads it; nothing was done.
-            NoLeaderError: nobody leads it, as far as this broker knows; nothing was done.
+            NoLeaderError: it has no leader, as far as this broker knows; nothing was done.
         """
         taken = self._seats.get(token)
         if taken is None:
             if token >= SHARDS_MAX:
                 raise InvalidInputError(f"there is no shard {token}: a ring has at most {SHARDS_MAX}")
-            # Of a shard that this broker has not heard of it can only say that it does not lead it now: it may not have
-            # read the ring yet, or not the newest one.
+            # This broker may not have read the newest ring yet, so it can only say that it does not lead an unknown
+            # shard now.
             raise NoLeaderError(f"this broker does not lead shard {token}")
-        return cast(ShardService, taken.seat.service())  # what this broker's seats serve are shards
+        return cast(ShardService, taken.seat.service())  # the seats of this broker serve shards
 
     def standing(self) -> Standing:
         return Standing(
@@ -130,7 +130,7 @@ class RingBroker:
         return summed(stats)
 
     async def settled(self) -> None:
-        """Until every shard that is this broker's share is led by it, or by somebody it knows."""
+        """Wait until every shard of this broker's share has a leader that it knows."""
         await self._looked.wait()
         await asyncio.gather(*(taken.seat.settled() for taken in self._seats.values()))
 
@@ -140,7 +140,7 @@ class RingBroker:
         return self.standing()
 
     def _trouble_of_seats(self) -> str | None:
-        # Asked now: that commits fail is no change of a seat that anyone is woken for.
+        # Ask now: failing commits do not wake anyone up.
         found = {token: taken.seat.standing().problem for token, taken in self._seats.items()}
         standing = {token: problem for token, problem in found.items() if problem is not None}
         troubles = self._unled | standing
@@ -153,10 +153,10 @@ class RingBroker:
     # --- Life ---
 
     async def open(self) -> None:
-        """Read the ring for the first time, and tell the others of this broker.
+        """Read the ring for the first time, and announce this broker.
 
         Raises:
-            StoreAccessError: the bucket is not there, or the credentials are wrong.
+            StoreAccessError: the bucket does not exist, or the credentials are wrong.
             InvalidInputError: there is no ring.
         """
         await self._ring.start()
@@ -165,7 +165,7 @@ class RingBroker:
         self._beat_ms = self._clock.monotonic_ms()
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         try:
             self._become(Role.LEADER)
             while not self._stopping:
@@ -176,12 +176,12 @@ class RingBroker:
             await self._end()
 
     def stop(self) -> None:
-        """Leave the shards to the others, finish what was taken. `run` returns when that is done."""
+        """Hand the shards over to the others, and finish accepted calls. `run` returns when that is done."""
         self._stopping = True
         self._wake.set()
 
     async def _round(self) -> None:
-        """Look around, show that one lives, and lead what is to be led."""
+        """Read the other brokers, renew this one's entry, and take its shards."""
         try:
             await self._show_life()
             self._shards = max(self._shards, (await self._ring.refresh()).shards)
@@ -203,7 +203,7 @@ class RingBroker:
         await self._members.beat(self.led())
         self._beat_ms = now_ms
         if before_ms is not None and now_ms - before_ms > self._members.late_ms:
-            # The others may have taken this broker for dead, and its shards.
+            # The others may have declared this broker dead, and taken its shards.
             for taken in self._seats.values():
                 taken.seat.doubt()
 
@@ -230,7 +230,7 @@ class RingBroker:
             self._seats[token].seat.stop()
 
     def _step_in(self, led_by_others: Iterable[int]) -> None:
-        """A broker may live and yet not manage to lead one of its shards: then the next in line tries."""
+        """A live broker may fail to lead one of its shards: then the next in line tries."""
         now_ms = self._clock.monotonic_ms()
         led_there, led_here = {*led_by_others}, {*self.led()}
         self._instead -= led_there - led_here
@@ -239,7 +239,7 @@ class RingBroker:
         for token, since_ms in self._missing.items():
             late = now_ms - since_ms >= MISSING_LEASES * milliseconds(self._settings.lease)
             if late and next_in_line(self._known, token, after=self._of_others[token]) == self._members.id:
-                log.warning("nobody leads shard %d; this broker tries", token)
+                log.warning("shard %d has no leader; this broker tries to lead it", token)
                 self._instead.add(token)
 
     # --- Seats ---
@@ -257,7 +257,7 @@ class RingBroker:
                 log.error("shard %d cannot be led, and is tried again: %s", token, error)
             self._unled[token] = str(error)
         except Exception as error:
-            log.exception("shard %d cannot be led, in a way that nobody thought of; it is tried again", token)
+            log.exception("shard %d cannot be led because of an unexpected error; trying again", token)
             self._unled[token] = repr(error)
         finally:
             watching.cancel()
@@ -287,12 +287,13 @@ class RingBroker:
             await self._ring.stop()
 
     async def _hand_over(self) -> None:
-        """Others notice that this broker is about to leave before it does: then they stand by when it resigns, and
-        nobody waits for longer than they need to take over."""
+        """Announce the departure first: the others then stand by when this broker resigns, and callers wait only for
+        the
+        takeover."""
         try:
             await self._members.leave()
         except CasqueError as error:
-            log.warning("could not tell the others: they take over when this broker seems dead: %s", error)
+            log.warning("could not announce the departure; the others take over when this broker seems dead: %s", error)
             return
         if self._members.alive() and self._stopping and self.led():
             await self._clock.sleep(self._settings.heartbeat.total_seconds() * 1.25)
@@ -305,7 +306,7 @@ class RingBroker:
             timer.cancel()
             self._wake.clear()
 
-    # --- Saying how it stands ---
+    # --- Reporting ---
 
     def _become(self, role: Role) -> None:
         if self._role is not role:
@@ -326,7 +327,7 @@ class RingBroker:
 
 
 class _Taken:
-    """A seat that is being run."""
+    """A running seat."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat

@@ -1,4 +1,4 @@
-"""Makes a ring, and changes its size. Nothing that is in a shard moves."""
+"""Creates a ring, and changes its size. Nothing that is in a shard moves."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from casque.types import PLAIN_RULES, Gates, ZoneRules
 
 R = TypeVar("R")
 Rules: TypeAlias = tuple[Gates, dict[str, ZoneRules]]
-"""What is paused or being drained, and what was set for zones."""
+"""Gates of the queue, and rules of zones."""
 Reader: TypeAlias = Callable[[int], Awaitable[State]]
-"""Reads a shard as it is stored, beside whoever leads it."""
+"""Reads the stored state of a shard, independently of its leader."""
 
 COPIES_MAX = 20
 """How often gates and rules may change while they are copied to a shard."""
 AT_ONCE = 32
-"""Shards that are made or asked at the same time."""
+"""Shards that are created or called at the same time."""
 
 
 def checked_shards(shards: int) -> int:
@@ -46,7 +46,7 @@ def checked_shards(shards: int) -> int:
 
 
 class Builder:
-    """Works beside whatever else goes on. Shards that brokers lead are written through `led`."""
+    """Works while the ring is in use. Shards that brokers lead are written through `led`."""
 
     def __init__(
         self,
@@ -67,15 +67,16 @@ class Builder:
         self._forgetting = Forgetting(root, clock=clock)
 
     async def create(self, shards: int) -> bool:
-        """Make a ring where nothing is; whether this call made it. One that begins and does not end leaves shards that
-        nobody sees, and the next one goes on with them.
+        """Create a ring in an empty location; True if this call created it. An interrupted call leaves invisible
+        shards,
+        which the next one uses.
 
         Raises:
-            InvalidInputError: a ring cannot have so many shards.
+            InvalidInputError: the number of shards is out of range.
         """
         found = await self._found(range(checked_shards(shards)))
         if any(found):
-            # Somebody was faster, or the root was deleted; then its shards know more than a new one would.
+            # Another process was faster, or the root was deleted; then its shards know more than a new one would.
             if isinstance(await self._root.store.get(KEY), Stored):
                 return False
             raise CorruptQueueError(
@@ -93,19 +94,20 @@ class Builder:
         return await self._root.create(head)
 
     async def resize(self, shards: int) -> RingHead:
-        """Have new zones spread over so many shards. Returns the ring as it is then.
+        """Spread new zones over `shards` shards. Returns the new ring.
 
         Raises:
-            InvalidInputError: a ring cannot have so many shards, or there is none.
-            CASConflictError: somebody else changed it all the time.
+            InvalidInputError: the number of shards is out of range, or there is no ring.
+            CASConflictError: others kept changing it.
         """
         checked_shards(shards)
         head = await self._root.read()
-        # Those that are made, and those of an earlier, larger ring: what was set since did not reach them.
+        # New shards, and those of an earlier, larger ring, which missed later settings.
         added = range(head.walked, max(head.walked, shards))
         await self._found(added)
-        # Gates and the rules of zones hold in the new shards as well. Before the change for those who come at once,
-        # after it for what was set meanwhile: whoever sets something looks afterwards whether the ring has changed.
+        # Gates and the rules of zones apply in the new shards as well. Copy them before the change for jobs that come
+        # at once, and after it for settings made meanwhile: a process that sets one checks afterwards whether the ring
+        # has changed.
         await self._copy_rules(added)
         resized_at = self._clock.wall_ms()
 
@@ -123,7 +125,7 @@ class Builder:
 
         head = await self._root.change(resized)
         try:
-            # In all of them: whoever did this before may have been stopped half-way.
+            # To all of them: an earlier call may have been interrupted.
             await self._copy_rules(range(1, head.walked))
         except CasqueError as error:
             raise UnknownOutcomeError(
@@ -133,19 +135,19 @@ class Builder:
         return head
 
     async def tidy(self) -> RingHead:
-        """Note it if no shard holds anything that is where only older sizes would look for it. They are forgotten by a
-        process that has the ring open for a quarter of an hour after that, or by this builder, if it is there for so
-        long."""
+        """Record that no shard holds zones that only older sizes would find. Older sizes are forgotten by a process
+        that
+        keeps the ring open for a quarter of an hour after that, or by this builder, if it lives that long."""
         head = await self._root.read()
         if len(head.sizes) > 1 and head.cleared_at is msgspec.UNSET:
             if any(await self._each(range(head.walked), lambda shard: self._misplaced(shard, head))):
                 return head
-            # What is true now is true for as long as the ring is this one.
+            # This stays true as long as the ring does not change.
             head = await self._note_clear(head)
         return await self._forgetting.forget(head) if self._forgetting.is_time(head) else head
 
     async def _note_clear(self, seen: RingHead) -> RingHead:
-        """Unless somebody has resized it since, or was faster."""
+        """Unless the ring was resized since, or another process was faster."""
         found_at = self._clock.wall_ms()
 
         def changed(now: RingHead) -> RingHead | None:
@@ -155,12 +157,12 @@ class Builder:
         return await self._root.change(changed)
 
     async def _found(self, tokens: Iterable[int]) -> list[int]:
-        """Make shards that belong to a ring and have heard of none: they take no jobs. Of those that are there, the
-        generation that they know."""
+        """Create shards that belong to a ring and know no generation yet: they take no jobs. For existing ones, returns
+        the generation that they know."""
         return await self._each(tokens, _found)
 
     async def _copy_rules(self, tokens: Iterable[int]) -> None:
-        """Have these know what the first one knows, which is told of everything before the others are."""
+        """Copy the settings of the first shard, which gets every change before the others."""
         await self._each(tokens, self._follow)
 
     async def _follow(self, shard: Shard) -> None:
@@ -169,8 +171,8 @@ class Builder:
             CASConflictError: others keep changing what it is to know.
         """
         for _ in range(COPIES_MAX):
-            # In this order: what is here came from the first one earlier than what that one says now. And only if it is
-            # still here: what somebody has set meanwhile is newer than both.
+            # In this order: the settings here came from the first shard earlier than its current ones. And only if they
+            # are unchanged here: a setting made meanwhile is newer than both.
             here, known = _rules(await self._read(shard.token))
             gates, zones = _rules(await self._read(0))
             if (here, known) == (gates, zones):
@@ -185,8 +187,8 @@ class Builder:
         raise CASConflictError("others keep changing gates and the rules of zones at the same time. Try again")
 
     async def _misplaced(self, shard: Shard, head: RingHead) -> bool:
-        """Whether it holds anything that newcomers would not look for there. It knows the ring then: so it stays
-        true."""
+        """True if the shard holds anything that the newest size would not look for there. It knows the ring by then, so
+        the answer stays true."""
         await shard.adopt(head)
         state = await self._read(shard.token)
         assert state.ring is not None
@@ -219,7 +221,7 @@ async def _found(shard: Shard) -> int:
     def is_new(state: State, _now_ms: int) -> bool:
         return state.ring is not None or state.position == 0
 
-    # One that brokers lead is a shard of an earlier, larger ring: they lead nothing else.
+    # A shard that brokers lead belongs to an earlier, larger ring: they lead nothing else.
     if isinstance(shard, OwnShard) and not await shard.look(is_new):
         raise InvalidInputError(
             f"there is a queue of its own at {shard_prefix(shard.token)}; nothing was changed there"

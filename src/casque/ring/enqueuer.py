@@ -1,9 +1,8 @@
-"""Takes jobs to the shard they belong to.
+"""Sends jobs to the shard they belong to.
 
-After a resize a zone may still be where an older size put it. Whoever adds to it asks there first, having told that
-shard of the new ring; a shard that says "not here" under the newest ring will never make the zone again, so that the
-zone may be made at its new home. Where zones were found is remembered: an old pointer is refused by the shard, and
-looked up again.
+After a resize a zone may still be where an older size put it. An enqueue asks that shard first, after it has adopted
+the new ring; a shard that answers "not here" under the newest ring will never create the zone again, so it may be
+created in its new shard. The places of zones are cached: a shard refuses an outdated one, and it is looked up again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from casque.state.ring import home, place_of
 from casque.types import JobRecord, JobSpec
 
 Parts: TypeAlias = dict[tuple[str | None, bool], list[int]]
-"""The rows of each zone, of each unique key outside all zones, and of what may be anywhere."""
+"""The rows of each zone, of each unique key without a zone, and of jobs that can go anywhere."""
 
 POINTERS_MAX = 65_536
 RESOLVED_MAX = 20
@@ -39,7 +38,7 @@ class Enqueuer:
         self._turn = rng.getrandbits(32)
         self._pointers: OrderedDict[str, int] = OrderedDict()
         self._pointed = 0
-        """The generation that the pointers are of. What was true on another ring says nothing about this one."""
+        """The generation of the cached places. Those of another ring are useless for this one."""
 
     async def enqueue(self, specs: Sequence[JobSpec], request_id: str | None) -> list[JobRecord]:
         """
@@ -55,7 +54,7 @@ class Enqueuer:
         return await self._add_parts(specs, parts, request_id)
 
     async def _add_joined(self, specs: Sequence[JobSpec], parts: Parts, head: RingHead) -> list[JobRecord]:
-        """What goes to the same shard anyway goes there together."""
+        """Parts for the same shard are added in one call."""
         anywhere = self._next(head)
         joined: dict[int, list[int]] = {}
         for (place, _), rows in parts.items():
@@ -64,17 +63,18 @@ class Enqueuer:
         return _in_order(len(specs), list(joined.values()), await together(calls))
 
     async def _add_to(self, token: int, specs: list[JobSpec], head: RingHead) -> list[JobRecord]:
-        shard = await self._shards.told(token, head)
+        shard = await self._shards.adopted(token, head)
         if shard is not None:
             try:
                 return await _enqueue(shard, specs, None, head)
             except ZoneMovedError:
                 await self._shards.refresh()
-        # The ring has changed: these may have several homes now.
+        # The ring has changed: these may belong to several shards now.
         return await self._add_parts(specs, _parted(specs), None)
 
     async def _add_parts(self, specs: Sequence[JobSpec], parts: Parts, request_id: str | None) -> list[JobRecord]:
-        """Each zone by itself, each with an id of its own: where they are may have changed when they are repeated."""
+        """Add each zone by itself, with its own request id: the shard of each may have changed when the call is
+        repeated."""
         calls = (
             self._add([specs[row] for row in rows], None if request_id is None else _part_id(request_id, part))
             for part, rows in parts.items()
@@ -82,14 +82,14 @@ class Enqueuer:
         return _in_order(len(specs), list(parts.values()), await together(calls))
 
     async def _add(self, specs: list[JobSpec], request_id: str | None) -> list[JobRecord]:
-        """Jobs of one zone, or of none."""
+        """Add jobs of one zone, or of none."""
         place = place_of(specs[0], request_id)
         return await (self._add_anywhere(specs) if place is None else self._add_at_home(place, specs, request_id))
 
     async def _add_anywhere(self, specs: list[JobSpec]) -> list[JobRecord]:
         for _ in range(RESOLVED_MAX):
             head = self._shards.recent()
-            shard = await self._shards.told(await self._next_there(head), head)
+            shard = await self._shards.adopted(await self._next_there(head), head)
             if shard is None:
                 continue
             try:
@@ -102,7 +102,7 @@ class Enqueuer:
         for _ in range(RESOLVED_MAX):
             head = self._shards.recent()
             for token in await self._candidates(place, head, request_id):
-                shard = await self._shards.told(token, head)
+                shard = await self._shards.adopted(token, head)
                 if shard is None:
                     break  # the ring has changed
                 try:
@@ -121,7 +121,7 @@ class Enqueuer:
         raise _restless()
 
     async def _candidates(self, place: str, head: RingHead, request_id: str | None) -> list[int]:
-        """The shards that may have this, in the order in which they are asked."""
+        """The shards that may have this zone, in the order in which they are tried."""
         homes = head.homes(place)
         if len(homes) == 1:
             return homes
@@ -129,10 +129,10 @@ class Enqueuer:
             self._pointers.clear()
             self._pointed = head.generation
         if request_id is not None:
-            # Its zone may have been elsewhere when it was asked first. All have to know the ring before they are
-            # asked: then none of them does it later.
-            told = [await self._shards.told(token, head) for token in homes]
-            for shard in told:
+            # The zone may have been elsewhere at the first attempt. All shards must adopt the ring before they are
+            # asked: then none of them carries the request out later.
+            adopted = [await self._shards.adopted(token, head) for token in homes]
+            for shard in adopted:
                 if shard is not None and await shard.answered(request_id):
                     return [shard.token]
             return homes
@@ -140,7 +140,7 @@ class Enqueuer:
         if found is None or found not in homes:
             return homes
         self._pointers.move_to_end(place)
-        # At its newest home it stays as long as the ring does, and the older ones need not be asked again.
+        # In its newest shard a zone stays as long as the ring does, and older shards need not be asked again.
         return [found] if found == homes[-1] else [found, *(token for token in homes if token != found)]
 
     def _point(self, place: str, token: int, head: RingHead) -> None:
@@ -151,7 +151,7 @@ class Enqueuer:
             self._pointers.popitem(last=False)
 
     async def _next_there(self, head: RingHead) -> int:
-        """One that has a leader, if any has."""
+        """A shard with a leader, if any has one."""
         for _ in range(head.size - 1):
             token = self._next(head)
             if not (await self._shards.shard(token)).away:
@@ -195,7 +195,7 @@ def _parted(specs: Sequence[JobSpec]) -> Parts:
 
 
 def _part_id(request_id: str, part: tuple[str | None, bool]) -> str:
-    """A request that is carried out in parts has an id for each, the same whenever it is repeated."""
+    """Each part of a request has its own id, the same whenever it is repeated."""
     place, is_zone = part
     digest = blake2b(f"{is_zone}{place}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{request_id}#{digest}"

@@ -1,4 +1,4 @@
-"""The feeds of many shards as one. Each event says of which shard it is, in the numbers of the ring."""
+"""Merges the feeds of many shards. Each event has its shard, and the numbers of the ring."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from casque.ring.shards import LOOK_MS
 from casque.service import EventKind, QueueEvent
 
 Begin: TypeAlias = int | Mapping[int, int] | None
-"""After a position in each shard; 0 for the very beginning of all, None for what comes from now on."""
+"""A position in each shard; 0 for the beginning of all, None for now."""
 FeedOf: TypeAlias = Callable[[int, int | None, bool], AsyncGenerator[QueueEvent]]
-"""The feed of a shard: after which position, and whether it waits for more."""
+"""The feed of a shard: after which position, and whether to follow."""
 
 AHEAD_MAX = 1_000
-"""Events that are read before somebody takes them."""
+"""Events that are read ahead."""
 _NUMBERS = ("sequence", "token", "first")
 
 
 async def merged_feed(
     count: Callable[[], Awaitable[int]], feed_of: FeedOf, begin: Begin, *, follow: bool, clock: Clock
 ) -> AsyncGenerator[QueueEvent]:
-    """Those of each shard in their order. Up to the end: all of them by their time, as far as writers' clocks agree;
-    otherwise as they come, also of shards that are made meanwhile."""
+    """The events of each shard in order. Without `follow`, merged by time, as far as writers' clocks agree; otherwise
+    as
+    they come, including shards that are created meanwhile."""
     shards = await count()
     begins = {shard: begin_of(begin, shard, shards) for shard in range(shards)}
     feed = _following(count, feed_of, begins, clock) if follow else _by_time(feed_of, begins)
@@ -72,7 +73,7 @@ async def _by_time(feed_of: FeedOf, begins: Mapping[int, int | None]) -> AsyncGe
             await stack.enter_async_context(aclosing(feed))
             if (event := await anext(feed, None)) is not None:
                 firsts.append((event.at, shard, event))
-        # No two are of one shard, so events themselves are never compared.
+        # No two have the same shard, so events themselves are never compared.
         heapq.heapify(firsts)
         while firsts:
             _, shard, event = firsts[0]
@@ -87,28 +88,30 @@ async def _by_time(feed_of: FeedOf, begins: Mapping[int, int | None]) -> AsyncGe
 async def _following(
     count: Callable[[], Awaitable[int]], feed_of: FeedOf, begins: Mapping[int, int | None], clock: Clock
 ) -> AsyncGenerator[QueueEvent]:
-    heard: asyncio.Queue[QueueEvent | Exception] = asyncio.Queue(AHEAD_MAX)
+    merged: asyncio.Queue[QueueEvent | Exception] = asyncio.Queue(AHEAD_MAX)
     tasks: list[asyncio.Task[None]] = []
 
     async def pump(shard: int, begin: int | None) -> None:
         async with aclosing(feed_of(shard, begin, True)) as events:
             async for event in events:
-                await heard.put(of_ring(event, shard))
+                await merged.put(of_ring(event, shard))
 
     async def look_for_more() -> None:
         known = len(begins)
         while True:
             await clock.sleep(LOOK_MS / 1000)
             for shard in range(known, await count()):
-                tasks.append(asyncio.create_task(_told(pump(shard, 0), heard), name=f"casque feed {shard}"))
+                tasks.append(
+                    asyncio.create_task(_reporting_errors(pump(shard, 0), merged), name=f"casque feed {shard}")
+                )
                 known = shard + 1
 
     for shard, begin in begins.items():
-        tasks.append(asyncio.create_task(_told(pump(shard, begin), heard), name=f"casque feed {shard}"))
-    tasks.append(asyncio.create_task(_told(look_for_more(), heard), name="casque feed of a ring"))
+        tasks.append(asyncio.create_task(_reporting_errors(pump(shard, begin), merged), name=f"casque feed {shard}"))
+    tasks.append(asyncio.create_task(_reporting_errors(look_for_more(), merged), name="casque feed of a ring"))
     try:
         while True:
-            event = await heard.get()
+            event = await merged.get()
             if isinstance(event, Exception):
                 raise event
             yield event
@@ -118,9 +121,9 @@ async def _following(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _told(work: Awaitable[None], heard: asyncio.Queue[QueueEvent | Exception]) -> None:
-    """Whoever listens hears of what goes wrong."""
+async def _reporting_errors(work: Awaitable[None], merged: asyncio.Queue[QueueEvent | Exception]) -> None:
+    """Pass an error on to the reader."""
     try:
         await work
-    except Exception as error:  # noqa: BLE001  raised again where it is heard
-        await heard.put(error)
+    except Exception as error:  # noqa: BLE001  raised again in the reader
+        await merged.put(error)

@@ -1,7 +1,7 @@
 """Forgets older sizes of a ring, a quarter of an hour after nothing needs them any more.
 
-The quarter of an hour is counted by one process that sees the root like this at its beginning and at its end, on its
-own monotonic clock. The times in the root are for people: two machines' clocks are never compared.
+The quarter of an hour is measured by one process that sees the same root at its beginning and at its end, on its own
+monotonic clock. The times in the root are for people: clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from casque.codec.ring import RingHead
 from casque.ring.root import Root
 
 SETTLED_MS = 15 * 60 * 1000
-"""So long an older size is kept after the last zone has left the shards that only it finds: a request that is repeated
-may have been carried out there."""
+"""How long an older size is kept after the last zone has left the shards that only it finds: a repeated request may
+have been carried out there."""
 
 
 class Forgetting:
-    """What one process has seen of a ring whose older sizes nothing needs."""
+    """One process's observations of a ring whose older sizes are not needed."""
 
     def __init__(self, root: Root, *, clock: Clock) -> None:
         self._root = root
@@ -27,8 +27,9 @@ class Forgetting:
         self._since_ms = 0
 
     def is_time(self, head: RingHead) -> bool:
-        """Take note of the root; whether it has been like this for long enough. A resize begins a new generation, in
-        which the shards have to be found clear again."""
+        """Record the root; True if it has been unchanged for long enough. A resize begins a new generation, in which
+        the
+        shards have to be found clear again."""
         if len(head.sizes) == 1 or head.cleared_at is msgspec.UNSET:
             self._generation = None
             return False
@@ -37,7 +38,7 @@ class Forgetting:
         return self._clock.monotonic_ms() - self._since_ms >= SETTLED_MS
 
     async def forget(self, seen: RingHead) -> RingHead:
-        """Unless somebody has resized it since, or was faster."""
+        """Unless the ring was resized since, or another process was faster."""
 
         def changed(now: RingHead) -> RingHead | None:
             if (now.generation, now.sizes, now.cleared_at) != (seen.generation, seen.sizes, seen.cleared_at):

@@ -1,7 +1,7 @@
-"""Zones of a ring, and their leases: found shard after shard, and known by their token from then on.
+"""Zones of a ring and their leases: found shard after shard, then identified by their token.
 
-Every peek begins one shard further than the one before it, from a random first one, so that those who scan soon spread
-over the ring. A zone is in one shard at most, and stays there while somebody has it, so that one lease is enough.
+Every peek starts one shard further than the one before it, from a random first one, so that scanning workers soon
+spread over the ring. A zone is in one shard at most, and stays there while it is leased, so one lease is enough.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Leaser:
-    """Goes round the ring for those who lease zones."""
+    """Visits the shards for workers that lease zones."""
 
     def __init__(self, shards: Shards, *, clock: Clock, rng: Random) -> None:
         self._shards = shards
@@ -30,8 +30,9 @@ class Leaser:
         self._turn = rng.getrandbits(32)
 
     async def peek(self, request: PeekZones) -> list[PeekedZone]:
-        """From the next shard; if it has not enough, from all others too, in their order. One that has no leader just
-        now, or hangs, is passed over, unless it is the only one: those who scan have the zones of the others."""
+        """From the next shard; if it does not have enough, from all others, too, in order. A shard that has no leader,
+        or
+        hangs, is skipped, unless it is the only one: workers then get the zones of the others."""
 
         def peeked(shard: Shard) -> Awaitable[list[PeekedZone]]:
             return shard.at_once(lambda one: one.call(request))
@@ -42,7 +43,7 @@ class Leaser:
         found = await self._in_time([first], peeked)
         if sum(one.due for one in found) < request.limit:
             more = await self._in_time(others, peeked)
-            # What is due comes before what is not, wherever it is.
+            # Due zones come first, in whichever shard.
             found = sorted([*found, *more], key=lambda one: not one.due)[: request.limit]
         return sorted(found, key=lambda one: (one.next_ms, one.zone))
 
@@ -60,7 +61,7 @@ class Leaser:
         return found
 
     async def lease(self, request: LeaseZone) -> ZoneLease | None:
-        """At whichever of its homes it is: only a shard that has jobs of it gives a lease."""
+        """From the shard that has the zone: only a shard with jobs of it grants a lease."""
         for shard in await self._homes(request.zone, request.request_id):
             lease = await shard.service.call(request)
             if lease is not None:
@@ -68,8 +69,9 @@ class Leaser:
         return None
 
     async def _homes(self, zone: str, request_id: str | None) -> list[Shard]:
-        """The shards that may have the zone. One that remembers the request is the only one to be asked: the zone may
-        have moved since, and the request must not get a second lease there."""
+        """The shards that may have the zone. If one remembers the request, only that one: the zone may have moved
+        since,
+        and the request must not get a second lease there."""
         homes = await self._shards.several(self._shards.recent().homes(zone))
         if request_id is None or len(homes) == 1:
             return homes
@@ -95,7 +97,7 @@ class Leaser:
         return await self._at(zone, token, claim)
 
     async def _at(self, zone: str, token: int, call: Callable[[Shard, int], Awaitable[R]]) -> R:
-        """Where the lease is, with the token that it has there."""
+        """Call the shard of a lease, with the shard's own token."""
         own, number = inner(token)
         if (shard := await self._known(number)) is None:
             raise ZoneLeaseLostError(zone, token)
@@ -105,7 +107,7 @@ class Leaser:
             raise ZoneLeaseLostError(zone, token) from None
 
     async def _known(self, number: int) -> Shard | None:
-        """Whoever names a shard that is not known may know a newer ring."""
+        """A caller that names an unknown shard may know a newer ring."""
         if number >= self._shards.head.shards:
             await self._shards.refresh()
         return await self._shards.shard(number) if number < self._shards.head.shards else None

@@ -34,7 +34,7 @@ class LocalShard(EmbeddedService, ShardService):
         staging: Staging | None = None,
         root: Callable[[], Awaitable[RingHead]] | None = None,
     ) -> None:
-        """`root` reads the ring's: where others say which ring it is, they are not simply believed."""
+        """`root` reads the ring's root: a ring announced by others is checked against it."""
         super().__init__(executor, settings, history, blobs=blobs, staging=staging)
         self._token = token
         self._root = root
@@ -48,7 +48,7 @@ class LocalShard(EmbeddedService, ShardService):
         if self._root is not None:
             known = cast("RingView | None", await self._executor.look(lambda state, _now_ms: state.ring))
             if known is None or generation > known.generation:
-                # A shard never goes back to an older ring: one that does not exist would lock it for ever.
+                # A shard never goes back to an older ring: adopting one that does not exist would lock it for ever.
                 head = await self._root()
                 if generation > head.generation or (generation == head.generation and size != head.size):
                     raise InvalidInputError(

@@ -1,7 +1,7 @@
 """The brokers of a ring as one of them knows them: each keeps one small object below the ring's root.
 
-Whether somebody lives is judged by change, seen by this process's own clock; what others wrote is never compared with
-it. All of this is about who should try to lead. Whether somebody leads, the shards decide by themselves.
+Whether a broker lives is judged by changes of its object, by this process's own clock; times written by others are
+never compared with it. This only decides who should try to lead. The shards themselves decide who leads.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from casque.telemetry import logger
 log = logger("ring")
 
 FORGOTTEN_LEASES = 20
-"""After so many leases of silence the object of a dead broker is removed, by whoever notices."""
+"""The object of a dead broker is removed after this many leases of silence, by the first broker to notice."""
 
 
 LATE_BEATS = 1.5
-"""Nobody looks or beats on time to the millisecond: what comes within this many heartbeats is not late."""
+"""Reads and heartbeats are never on time to the millisecond: up to this many heartbeats apart is not late."""
 
 
 class _Seen:
@@ -32,21 +32,22 @@ class _Seen:
         self.member = member
         self.etag = etag
         self.moves = moves
-        """Whether it has changed under this process's eyes."""
+        """True if this process has seen it change."""
         self.silent_ms = 0
-        """How long it is known not to have changed. Only a change brings this back to 0."""
+        """How long it is known not to have changed. Only a change resets this to 0."""
         self._counted_ms = now_ms
 
     def stay_silent(self, now_ms: int, *, late_ms: int, late_counts_ms: int) -> None:
-        """It has not changed since it was looked at last. If that was long ago, the store or this process was away, and
-        the other may have been cut off, too: then the time counts for little."""
+        """It has not changed since the last read. If that was long ago, the store or this process was unavailable, and
+        the
+        other broker may have been cut off, too: then the time counts only in part."""
         passed_ms = now_ms - self._counted_ms
         self.silent_ms += passed_ms if passed_ms <= late_ms else late_counts_ms
         self._counted_ms = now_ms
 
 
 class Members:
-    """This broker's own object, and what it knows of the others."""
+    """This broker's own object, and the known others."""
 
     def __init__(self, store: Store, address: str, *, settings: BrokerSettings, clock: Clock, rng: Random) -> None:
         self.id = new_id(rng)
@@ -54,7 +55,7 @@ class Members:
         self._address = address
         self._lease_ms = milliseconds(settings.lease)
         self.late_ms = max(self._lease_ms // 2, int(milliseconds(settings.heartbeat) * LATE_BEATS))
-        """More than this between two looks, or two heartbeats, is out of the ordinary."""
+        """A longer time between two reads, or two heartbeats, is unusual."""
         self._clock = clock
         self._rng = rng
         self._etag: str | None = None
@@ -68,7 +69,7 @@ class Members:
         """Show that this broker lives, and what it leads.
 
         Raises:
-            StorageError: nobody was shown anything, as far as is known.
+            StorageError: as far as is known, nothing was written.
         """
         self._beats += 1
         key = member_key(self.id)
@@ -91,7 +92,7 @@ class Members:
             if isinstance(outcome, Won):
                 self._etag = outcome.etag
                 return
-            # Nobody else writes it: it is an earlier attempt of ours that landed, or somebody took us for dead.
+            # No other process writes it: an earlier attempt of ours landed, or another broker declared us dead.
             read = await self._store.get(key)
             self._etag = read.etag if isinstance(read, Stored) else None
             if isinstance(read, Stored) and read.body == body:
@@ -105,7 +106,7 @@ class Members:
     # --- The others ---
 
     async def look(self) -> None:
-        """See who is there, and who has changed.
+        """Read which brokers exist, and which have changed.
 
         Raises:
             StorageError: the store did not answer.
@@ -149,30 +150,32 @@ class Members:
             log.warning("the object of a dead broker could not be removed: %s", error)
 
     def alive(self) -> dict[str, Member]:
-        """Those that have shown a sign of life within a lease. This one is not among them."""
+        """Other brokers that have changed within a lease."""
         return {name: seen.member for name, seen in self._seen.items() if not self._is_silent(seen)}
 
     def is_gone(self, member_id: str) -> bool:
-        """Whether it is there, and has not changed for a lease. One whose object is missing may be about to leave."""
+        """True if its object exists, and has not changed for a lease. If the object is missing, it may be about to
+        leave."""
         seen = self._seen.get(member_id)
         return seen is not None and self._is_silent(seen)
 
     def leads(self, token: int, member_id: str) -> bool:
-        """Whether it lives, and says that it leads this shard."""
+        """True if it lives, and says that it leads this shard."""
         seen = self._seen.get(member_id)
         return seen is not None and token in seen.member.leads and not self._is_silent(seen)
 
     def _is_silent(self, seen: _Seen) -> bool:
-        # One that was copied with the ring lives elsewhere, and never here.
+        # A broker whose object was copied with the ring lives elsewhere, and never here.
         return seen.silent_ms >= self._lease_ms or not _is_at(seen.member, self._place)
 
     def has_twin(self) -> bool:
-        """Whether another broker lives under this one's address. One that died there is ordinary: it was this one."""
+        """True if another live broker has the same address. A dead one is ordinary: it
+        was this one before a restart."""
         return any(seen.moves and seen.member.address == self._address for seen in self._seen.values())
 
 
 async def addresses(store: Store) -> list[str]:
-    """Where brokers of a ring may be found: some of them may be dead.
+    """Addresses of a ring's brokers: some of them may be dead.
 
     Raises:
         StorageError: the store did not answer.

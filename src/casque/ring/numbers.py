@@ -1,7 +1,7 @@
-"""Enqueue numbers and lease tokens that are unique on a whole ring, and tell the shard they come from.
+"""Enqueue numbers and lease tokens that are unique in a whole ring, and contain their shard.
 
-A shard counts its jobs and its claims from 1, like any queue. Whatever leaves the ring has the shard in its lowest
-digits instead: so a token alone says where its lease is, in any process, and numbers of one shard still rise.
+A shard counts its jobs and its claims from 1, like any queue. Outside the ring, the lowest digits are the shard
+instead: so a token alone identifies the shard of its lease, in any process, and numbers of one shard still rise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from casque.types import Attempt, JobRecord, ZoneLease
 
 
 def outer(number: int, shard: int) -> int:
-    """A shard's number as the ring tells it; 0, which says that there is none, stays 0.
+    """The ring's form of a shard's number; 0, which means none, stays 0.
 
     >>> outer(5, 3), outer(0, 3)
     (20483, 0)
@@ -33,8 +33,8 @@ def inner(number: int) -> tuple[int, int]:
 
 
 def record_of(job: JobRecord, shard: int) -> JobRecord:
-    """A job of a shard as the ring tells it."""
-    # Field by field: to name what changes takes three times as long.
+    """A shard's job with the ring's numbers."""
+    # Field by field: naming only the changes takes three times as long.
     return JobRecord(
         job.spec,
         outer(job.sequence, shard),
@@ -66,19 +66,19 @@ def archived_of(job: ArchivedJob, shard: int) -> ArchivedJob:
 
 
 def error_of(error: CasqueError, shard: int) -> CasqueError:
-    """The same refusal, with the token that the caller knows."""
+    """The same error, with the token that the caller knows."""
     if isinstance(error, LeaseLostError) and error.token is not None:
         return LeaseLostError(error.job_id, outer(error.token, shard))
     return error
 
 
 def lease_of(lease: ZoneLease, shard: int) -> ZoneLease:
-    """The lease of a zone as the ring tells it."""
+    """A zone lease with the ring's token."""
     return msgspec.structs.replace(lease, token=outer(lease.token, shard))
 
 
 def after_of(after: int, shard: int) -> int:
-    """Those jobs of a shard that come after a number of the ring come after this number of the shard."""
+    """The shard's number to continue after, for a number of the ring."""
     return max((after - shard) // SHARDS_MAX, 0)
 
 

@@ -1,4 +1,4 @@
-"""The root of a ring on its store: read, made, and changed by compare-and-set."""
+"""The root of a ring on its store: read, created, and changed by compare-and-set."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Root:
         self._known: tuple[RingHead, str] | None = None
 
     async def read(self) -> RingHead:
-        """The root as it is now.
+        """The current root.
 
         Raises:
             StorageError: the store did not answer.
-            InvalidInputError: there is none, or it is a queue of its own.
-            QueueReplacedError: it was one before.
+            InvalidInputError: there is none, or it is a plain queue.
+            QueueReplacedError: it was a ring before.
         """
         return (await self._read())[0]
 
     async def _read(self) -> tuple[RingHead, str]:
-        """With its version on the store. Both are of one read: what was read last may be another task's by now."""
+        """With its version on the store. Both are from one read: the last read may be another task's by now."""
         known = self._known
         read = await self._patience().insist(lambda: self.store.get(KEY, unless=known[1] if known else None))
         if isinstance(read, Unchanged):
@@ -57,7 +57,7 @@ class Root:
         return found
 
     async def create(self, head: RingHead) -> bool:
-        """Put it there, if there is nothing; whether it is this very one that is there now."""
+        """Create it, if there is none; True if exactly this one is there now."""
         body = encode_ring(head)
         tries = Tries("the ring", self._patience)
         while (outcome := await tries.attempt(lambda: self.store.create(KEY, body))) is None:
@@ -68,11 +68,10 @@ class Root:
         return isinstance(read, Stored) and read.body == body
 
     async def change(self, changed: Callable[[RingHead], RingHead | None]) -> RingHead:
-        """Replace it by what `changed` makes of it, or leave it if that is None. The version and the writer are added
-        here.
+        """Replace it with the result of `changed`, or leave it if that is None. Adds the version and the writer.
 
         Raises:
-            CASConflictError: others changed it all the time.
+            CASConflictError: others kept changing it.
             UnknownOutcomeError: the store did not say whether the change landed.
         """
         for _ in range(CHANGES_MAX):
@@ -86,7 +85,7 @@ class Root:
             while (outcome := await tries.attempt(lambda: self.store.replace(KEY, body, expected=etag))) is None:  # noqa: B023
                 pass
             now = await self.read()
-            # Lost, or our own success met again by a retry: whoever wrote it says which.
+            # Lost, or our own success seen by a retry: the writer decides.
             if isinstance(outcome, Won) or now.writer == nonce:
                 return now
         raise CASConflictError("others keep changing the ring at the same time; nothing was changed. Try again")

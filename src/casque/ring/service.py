@@ -80,20 +80,20 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 STRAGGLING_S = 10.0
-"""A heartbeat that was not answered in time may still arrive within this; by then it has been sent again."""
+"""A heartbeat without an answer may still arrive within this time; by then it has been sent again."""
 SCHEDULES_AT = 0
-"""The shard that has the schedules: it is there whatever the size, so that no resize moves them."""
+"""The shard that has the schedules: it exists in every size, so that no resize moves them."""
 
 
 class RingService(QueueService):
     """Satisfies `QueueService`, over shards that are open in this process, or led by brokers.
 
-    What the ring adds to the promises of a queue, and what it takes from them, is in docs/explanation/the-ring.md.
+    docs/explanation/the-ring.md describes how its guarantees differ from those of a single queue.
     """
 
     def __init__(self, shards: Shards, *, clock: Clock, rng: Random, books: Books, feeds: bool = True) -> None:
-        """`feeds`: whether the shards are followed. Over a wire they are not: whoever is cut off there says by one
-        number where to go on, and each shard has its own."""
+        """`feeds`: whether shards can be followed. Not over a wire: a reader that is cut off there resumes with one
+        number, and each shard has its own."""
         self._feeds = feeds
         self._shards = shards
         self._clock = clock
@@ -106,20 +106,20 @@ class RingService(QueueService):
         self._reach: Reach | None = None
 
     def within(self, reach: Reach) -> Self:
-        """The same ring, for a caller who may name only some of its jobs: each shard judges its own."""
+        """The same ring, for a caller limited to some of its jobs: each shard checks its own."""
         scoped = copy(self)
         scoped._reach = reach  # noqa: SLF001  a copy of this very object
         return scoped
 
     def _at(self, shard: Shard) -> ShardService:
-        """A shard, for what names a job or a schedule."""
+        """A shard, for requests that name a job or a schedule."""
         return shard.service if self._reach is None else shard.service.within(self._reach)
 
     async def start(self) -> None:
         await self._shards.start()
 
     async def refresh(self) -> RingHead:
-        """Look whether the ring has changed, also when nobody asks for anything."""
+        """Check whether the ring has changed, also without calls."""
         return await self._shards.refresh()
 
     async def stop(self) -> None:
@@ -134,7 +134,7 @@ class RingService(QueueService):
     # --- Producing ---
 
     async def _enqueue(self, request: Enqueue) -> Sequence[JobRecord]:
-        """Each zone's jobs are added together or not at all; what has no zone goes to one shard together."""
+        """Each zone's jobs are added together or not at all; jobs without a zone go to one shard together."""
         return await self._enqueuer.enqueue(request.specs, request.request_id) if request.specs else ()
 
     def _admit(self, request: Admit) -> Awaitable[Admission]:
@@ -149,7 +149,7 @@ class RingService(QueueService):
         return self._walker.dequeue(request)
 
     async def _settle(self, request: Settle) -> list[CasqueError | None]:
-        """One commit in each shard that is concerned."""
+        """One commit in each shard concerned."""
         outcomes = request.outcomes
         if not outcomes:
             return []
@@ -167,17 +167,18 @@ class RingService(QueueService):
             for row, answer in zip(by_shard[number], some, strict=True):
                 answers[row] = answer
         missing = [row for row, answer in enumerate(answers) if isinstance(answer, JobNotFoundError)]
-        # What was done is done and is told, also if nobody can look any more.
+        # Report what was done, even if the jobs cannot be looked up any more.
         with suppress(CasqueError):
             there = await self._present([outcomes[row].job_id for row in missing]) if missing else set()
             for row in missing:
-                if outcomes[row].job_id in there:  # its token is none of its shard's
+                if outcomes[row].job_id in there:  # the token belongs to another shard
                     answers[row] = LeaseLostError(outcomes[row].job_id, outcomes[row].token)
         return answers
 
     async def _heartbeats(self, request: Heartbeats) -> list[JobRecord | CasqueError]:
-        """Each shard by itself, and none for long: whoever keeps leases in several must not lose those in healthy ones
-        because of one that has no leader. A lease whose shard has not answered in time is told NoLeaderError."""
+        """Call each shard by itself, with a time limit: a worker with leases in several shards must not lose those in
+        healthy ones because of one without a leader. A lease whose shard has not answered in time gets NoLeaderError.
+        """
         leases = request.leases
         by_shard = await self._by_shard([-1 if lease.token is None else lease.token for lease in leases])
         answers: list[JobRecord | CasqueError | None] = [None] * len(leases)
@@ -195,7 +196,7 @@ class RingService(QueueService):
             answers[row] = _beat_of(answer, shard.token)
 
         async def looked_at_again(row: int) -> None:
-            """With a token that is none of its shard's: it is lost, if the job is elsewhere."""
+            """The token belongs to another shard: the lease is lost if the job is elsewhere."""
             lease = leases[row]
             if lease.token is not None and await self._present([lease.job_id]):
                 answers[row] = LeaseLostError(lease.job_id, lease.token)
@@ -216,7 +217,7 @@ class RingService(QueueService):
         calls: Sequence[tuple[list[int], Coroutine[Any, Any, None]]],
         answers: list[JobRecord | CasqueError | None],
     ) -> None:
-        """What fails is the answer of the rows that it is for. What takes long goes on for a while."""
+        """A failed call is the answer for its rows. A slow call goes on for a while."""
         for (rows, _), call in zip(calls, await in_time((one for _, one in calls), clock=self._clock), strict=True):
             if not call.done():
                 self._late[call] = None
@@ -241,7 +242,7 @@ class RingService(QueueService):
             await self._at(await self._shards.shard(number)).call(GiveBack(request.job_id, own))
 
     def _peek_zones(self, request: PeekZones) -> Awaitable[list[PeekedZone]]:
-        """Of one shard after the other, until there are enough."""
+        """From one shard after the other, until there are enough."""
         return self._leaser.peek(request)
 
     def _lease_zone(self, request: LeaseZone) -> Awaitable[ZoneLease | None]:
@@ -256,20 +257,20 @@ class RingService(QueueService):
     # --- Managing ---
 
     async def _at_job(self, request: Any) -> JobRecord | None:
-        """Of a request that names one job, and no lease."""
+        """Handle a request that names one job, and no lease."""
         shard, _ = await self._holder(request.job_id, None, request.request_id)
         return _shown(await self._at(shard).call(request), shard)
 
     async def _counted(self, request: Purge | RequeueStale) -> int:
-        """The sum of what every shard has done."""
+        """The sum over all shards."""
         return sum(await _all(one.service.call(request) for one in await self._shards.every()))
 
     async def _everywhere(self, request: SetGate | SetZone) -> None:
-        """At every shard, the first one first: shards that are made meanwhile get theirs from it. So the rules of a
-        zone are wherever it is, and will be, before it.
+        """Call every shard, the first one first: shards created meanwhile copy from it. So the rules of a zone are in
+        every shard where it is, and will be, before it.
 
         Raises:
-            UnknownOutcomeError: some were carried out, and others were not.
+            UnknownOutcomeError: some shards carried it out, and others did not.
         """
         begun = False
         try:
@@ -289,7 +290,7 @@ class RingService(QueueService):
             ) from error
 
     async def _scheduled(self, request: Request[A]) -> A:
-        """Whatever is about schedules."""
+        """Requests about schedules."""
         if isinstance(request, SetSchedule) and (request.spec.job.zone is not None or request.spec.job.key is not None):
             raise InvalidInputError(
                 "on a ring of shards the job of a schedule has no zone and no unique key: let it enqueue, when it "
@@ -301,11 +302,11 @@ class RingService(QueueService):
 
     async def _list_zones(self, request: ListZones) -> list[ZoneStanding]:
         shards = await self._shards.every()
-        told = await asyncio.gather(*(one.service.call(request) for one in shards))
+        answers = await asyncio.gather(*(one.service.call(request) for one in shards))
         found: dict[str, ZoneStanding] = {}
-        for shard, several in zip(shards, told, strict=True):
+        for shard, several in zip(shards, answers, strict=True):
             for standing in several:
-                # All of them know its rules; the one that has its jobs, or its lease, knows the rest.
+                # All shards know its rules; the one that has its jobs, or its lease, knows the rest.
                 if standing.zone not in found or _jobs_of(standing) or standing.lease is not None:
                     lease = None if standing.lease is None else lease_of(standing.lease, shard.token)
                     found[standing.zone] = msgspec.structs.replace(standing, lease=lease)
@@ -324,7 +325,7 @@ class RingService(QueueService):
                 return None
 
     async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
-        """Those of each shard in enqueue order, the shards in turns."""
+        """Jobs of each shard in enqueue order, the shards in turns."""
 
         async def listed(shard: Shard) -> list[JobRecord]:
             own = msgspec.structs.replace(request, after=after_of(request.after, shard.token))
@@ -334,11 +335,11 @@ class RingService(QueueService):
         return list(islice(heapq.merge(*several, key=lambda job: job.sequence), request.limit))
 
     async def _stats(self, request: GetStats) -> Stats:
-        """The sums of all shards; the position too, which so rises with every commit of any of them."""
+        """The sums over all shards, including the position, which rises with every commit of any of them."""
         return summed(await asyncio.gather(*(shard.service.call(request) for shard in await self._shards.every())))
 
     def events(self, *, from_position: Begin = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
-        """Of all shards, each event with its own."""
+        """The events of all shards, each with its shard."""
         if not self._feeds:
             raise RingError(
                 "through brokers its shards cannot be followed as one. Follow the ring by its own URL: the feed is "
@@ -375,7 +376,7 @@ class RingService(QueueService):
     # --- Which shard ---
 
     async def _at_lease(self, request: Ack | Nack | Heartbeat) -> JobRecord | None:
-        """Where the lease is, with the token that it has there."""
+        """Call the shard of the lease, with the shard's own token."""
         job_id, token = request.job_id, request.token
         request_id = None if isinstance(request, Heartbeat) else request.request_id
         shard, own = await self._holder(job_id, token, request_id)
@@ -389,12 +390,12 @@ class RingService(QueueService):
             raise
 
     async def _holder(self, job_id: str, token: int | None, request_id: str | None) -> tuple[Shard, int | None]:
-        """The shard that a token is of; without one, the shard that remembers the request, or else has the job: another
-        job may have its id by now.
+        """The shard of a token; without one, the shard that remembers the request, or else has the job: another job may
+        have its id by now.
 
         Raises:
             JobNotFoundError: none has it.
-            LeaseLostError: no shard has given out such a token.
+            LeaseLostError: no shard has issued such a token.
         """
         if token is not None:
             own, number = inner(token)
@@ -416,17 +417,18 @@ class RingService(QueueService):
                 raise JobNotFoundError(job_id)
 
     async def _has_grown(self, asked: int) -> bool:
-        """Whether there are more shards than were asked. Who knows of a job may know a newer ring than this process."""
+        """True if there are more shards than were asked. A caller that knows a job may know a newer ring than this
+        process."""
         return (await self._shards.refresh()).shards > asked
 
     async def _count(self, number: int) -> int:
-        """How many shards there are. Whoever names one that is not known may know a newer ring."""
+        """The number of shards. A caller that names an unknown one may know a newer ring."""
         if number >= self._shards.head.shards:
             await self._shards.refresh()
         return self._shards.head.shards
 
     async def _by_shard(self, tokens: list[int]) -> dict[int, list[int]]:
-        """The rows of each shard. Tokens that are none are in none of them."""
+        """The rows of each shard. Invalid tokens are in none of them."""
         by_shard: dict[int, list[int]] = {}
         for row, token in enumerate(tokens):
             if token > 0:
@@ -482,7 +484,7 @@ def total(several: list[Totals]) -> Totals:
 
 
 def strictest(several: list[Gates]) -> Gates:
-    """They are set one after the other: what one of them keeps out is not open."""
+    """Gates are set one shard after the other: an entrypoint that one shard keeps closed is not open."""
     merged = ALL_OPEN
     for gates in several:
         for entrypoint, gate in [(None, gates.queue), *gates.entrypoints.items()]:
@@ -518,4 +520,4 @@ _METHODS: dict[type[Request[Any]], str] = {
     ListZones: "_list_zones",
     GetStats: "_stats",
 }
-"""The others name one job, and go where it is."""
+"""The other requests name one job, and go to its shard."""

@@ -1,5 +1,5 @@
-"""The shards of a ring as one process knows them: opened when they are first needed, told of the ring before they are
-given jobs."""
+"""The shards of a ring as one process knows them: opened on first use, and informed of
+the ring before they get jobs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ R = TypeVar("R")
 log = logger("ring")
 
 ANSWER_S = 3.0
-"""How long those who can do without one shard wait for it. Well below every sensible lease."""
+"""How long calls that can do without one shard wait for it. Well below every sensible lease."""
 CLOSED = "the queue is not open; use it inside `async with`"
 LOOK_MS = 1_000
-"""How often whoever takes jobs looks whether the ring has changed: new shards have jobs as well."""
+"""How often a dequeue checks whether the ring has changed: new shards have jobs as well."""
 
 
 class Running(Executor, Protocol):
@@ -43,44 +43,44 @@ class Running(Executor, Protocol):
 
 
 class Shard:
-    """One shard, wherever it is led."""
+    """One shard, led by any process."""
 
     def __init__(self, token: int, service: ShardService) -> None:
         self.token = token
         self.service = service
-        self.told = 0
-        """It has adopted this generation of the ring, or a newer one."""
+        self.generation = 0
+        """The newest generation of the ring that it is known to have adopted."""
 
     async def start(self) -> None:
-        """Whoever leads it has opened it."""
+        """Nothing to start: its leader has opened it."""
 
     async def stop(self) -> None:
-        """Whoever leads it goes on."""
+        """Nothing to stop: its leader goes on."""
 
     can_be_missed = False
-    """Whether it may have no leader for a while, so that those who can do without it do."""
+    """True if it may have no leader for a while, so that calls that can do without it do."""
 
     @property
     def away(self) -> bool:
-        """Whether it cannot be asked just now, because its leader is gone and the next one is not there yet."""
+        """True if it cannot be called just now, because its leader is gone and the next one is not there yet."""
         return False
 
     def is_away(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Whether that is what this error says."""
+        """True if the error means that."""
         return False
 
     async def at_once(self, call: Callable[[ShardService], Awaitable[R]]) -> R:
-        """Ask it without waiting for a leader. Raises what `is_away` knows if there is none."""
+        """Call it without waiting for a leader. Raises an error that `is_away` recognises if there is none."""
         return await call(self.service)
 
     async def answered(self, request_id: str) -> bool:
-        """Whether it remembers this request."""
+        """True if it remembers this request."""
         return (await self.service.call(AskKnown(of_request=request_id))).request
 
     async def adopt(self, head: RingHead) -> int:
-        """Tell it of a ring; it answers the generation that it knows then."""
-        self.told = await self.service.call(Adopt(head.generation, head.size))
-        return self.told
+        """Announce a ring to it; returns the generation that it knows then."""
+        self.generation = await self.service.call(Adopt(head.generation, head.size))
+        return self.generation
 
 
 class OwnShard(Shard):
@@ -93,7 +93,7 @@ class OwnShard(Shard):
     async def start(self) -> None:
         await self.engine.start()
         try:
-            self.told = checked(self.token, await self.look(lambda state, _now_ms: state.ring)).generation
+            self.generation = checked(self.token, await self.look(lambda state, _now_ms: state.ring)).generation
         except BaseException:
             await self.engine.stop()
             raise
@@ -120,11 +120,11 @@ def checked(token: int, ring: RingView | None) -> RingView:
 
 
 Opener = Callable[[int], Shard]
-"""Makes the shard of a token, to be started."""
+"""Creates the shard of a token, to be started."""
 
 
 class Shards:
-    """All of them, and the ring as it was last seen."""
+    """All shards, and the ring as last seen."""
 
     def __init__(self, root: Root, opener: Opener, *, clock: Clock) -> None:
         self._root = root
@@ -148,7 +148,7 @@ class Shards:
         await self.refresh()
 
     async def stop(self) -> None:
-        """Everybody who was promised an answer has it; then the shards are closed, all at once."""
+        """Answer all pending calls; then close the shards, all at once."""
         self._closed = True
         if self._looking is not None:
             self._looking.cancel()
@@ -160,8 +160,7 @@ class Shards:
     # --- The ring ---
 
     async def refresh(self) -> RingHead:
-        """Look at the root, and have older sizes forgotten if this process has seen for long enough that nothing needs
-        them."""
+        """Read the root, and forget older sizes if this process has seen for long enough that nothing needs them."""
         head = await self._root.read()
         if self._forgetting.is_time(head):
             try:
@@ -178,8 +177,8 @@ class Shards:
         return self.head
 
     def recent(self) -> RingHead:
-        """The ring as it was last seen. Now and then somebody looks again, and nobody waits for that: what is done
-        with an old ring is refused or right."""
+        """The ring as last seen. It is read again now and then in the background: a call based on an old ring is either
+        refused or right."""
         if self._clock.monotonic_ms() - self._looked_ms >= LOOK_MS and self._looking is None and not self._closed:
             self._looking = asyncio.create_task(self._look(), name="casque ring")
         return self.head
@@ -206,26 +205,26 @@ class Shards:
         opening = self._opening.get(token)
         if opening is None or (opening.done() and _failed(opening)):
             opening = self._opening[token] = asyncio.create_task(self._open(token), name=f"casque shard {token}")
-        # Others may wait for it as well: whoever leaves must not take it along.
+        # Other callers may wait for it as well: a cancelled one must not cancel the opening.
         return opening.result() if opening.done() else await joined(opening, QueueClosedError(CLOSED))
 
     async def several(self, tokens: Iterable[int]) -> list[Shard]:
         return await asyncio.gather(*(self.shard(token) for token in tokens))
 
     async def walked(self) -> list[Shard]:
-        """Those that jobs may wait in."""
+        """The shards that may have waiting jobs."""
         return await self.several(range(self.recent().walked))
 
     async def every(self) -> list[Shard]:
-        """Also those that are no part of the ring any more: what was done in them counts."""
+        """Including those that are no longer part of the ring: their history counts."""
         return await self.several(range(self.recent().shards))
 
-    async def told(self, token: int, head: RingHead) -> Shard | None:
-        """A shard that knows this ring; None if it knows a newer one, which is looked up then."""
+    async def adopted(self, token: int, head: RingHead) -> Shard | None:
+        """A shard that knows this ring; None if it knows a newer one, which is then read."""
         shard = await self.shard(token)
-        if shard.told < head.generation:
+        if shard.generation < head.generation:
             await shard.adopt(head)
-        if shard.told > head.generation:
+        if shard.generation > head.generation:
             await self.refresh()
             return None
         return shard
@@ -233,11 +232,12 @@ class Shards:
     async def known(
         self, shards: Sequence[Shard], job_ids: Sequence[str], request_id: str | None = None
     ) -> list[Known]:
-        """All of them are asked at once."""
+        """Ask all of them at once."""
         return await asyncio.gather(*(one.service.call(AskKnown(tuple(job_ids), request_id)) for one in shards))
 
     async def give_back(self, jobs: Iterable[JobRecord]) -> None:
-        """Claims that nobody will work on. One that cannot be returned comes back when its lease runs out."""
+        """Give back claims that will not be processed. One that cannot be given back
+        returns when its lease runs out."""
         for job in jobs:
             token, number = inner(job.token)
             with suppress(CasqueError):
@@ -254,7 +254,7 @@ def _failed(opening: asyncio.Task[Shard]) -> bool:
 
 
 async def together(calls: Iterable[Awaitable[R]]) -> list[R | BaseException]:
-    """All of them to their end, whatever becomes of some. One that was cancelled may have been carried out."""
+    """Run all of them to their end, whatever happens to some. A cancelled one may have been carried out."""
     answers = await asyncio.gather(*calls, return_exceptions=True)
     return [cut_off() if isinstance(answer, asyncio.CancelledError) else answer for answer in answers]
 
@@ -266,8 +266,8 @@ def cut_off() -> UnknownOutcomeError:
 async def in_time(
     calls: Iterable[Awaitable[R]], *, clock: Clock, seconds: float | None = ANSWER_S
 ) -> list[asyncio.Future[R]]:
-    """Ask several shards, and wait until all have answered or this time is over: one that hangs must not keep the
-    answers of the others. Those that are not done are for the caller to call off, or to leave alone."""
+    """Call several shards, and wait until all have answered or the time is up: one that hangs must not delay the
+    answers of the others. The caller cancels those that are not done, or leaves them alone."""
     asked: list[asyncio.Future[R]] = [asyncio.ensure_future(call) for call in calls]
     if not asked:
         return []
@@ -289,11 +289,11 @@ async def in_time(
 
 
 def _passed_over(ended: asyncio.Future[Any]) -> None:
-    """Nobody waits for its end any more. asyncio would write a traceback of one that is not looked at."""
+    """Mark the exception as retrieved: asyncio would log the traceback of a failure that is not looked at."""
     if not ended.cancelled():
         ended.exception()
 
 
 def worst(failures: Sequence[BaseException]) -> BaseException:
-    """What a call says of which nothing is known to have been done: if one part of it is in doubt, all of it is."""
+    """The error for a call of which nothing is known to have been done: if one part is in doubt, all of it is."""
     return next((one for one in failures if isinstance(one, UnknownOutcomeError)), failures[0])

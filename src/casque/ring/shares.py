@@ -1,4 +1,4 @@
-"""Who should lead which shard: decided alike by everybody who knows the same brokers, without a word between them."""
+"""Assigns shards to brokers: all brokers that know the same members compute the same result, without communication."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from hashlib import blake2b
 
 
 def shares(members: Iterable[str], shards: int) -> dict[int, str]:
-    """Each shard's member. Nobody has two more than another, and few shards move when a member comes or goes.
+    """Each shard's member. The numbers of shards differ by at most one, and few shards move when a member comes or
+    goes.
 
-    Rendezvous hashing: each member draws a lot for each shard, always the same one, and the highest lots are served
-    first. A member that has its share is passed over, which is what keeps the shares even.
+    Rendezvous hashing: each member has a fixed score for each shard, and the highest scores are served first. A member
+    that has its share is skipped, which keeps the shares even.
 
     >>> shares(["a", "b"], 4)
     {0: 'a', 1: 'b', 2: 'a', 3: 'b'}
@@ -33,7 +34,7 @@ def shares(members: Iterable[str], shards: int) -> dict[int, str]:
 
 
 def next_in_line(members: Iterable[str], shard: int, *, after: str) -> str | None:
-    """Who leads a shard if the member that should does not."""
+    """The member that leads a shard if the assigned one does not."""
     others = [name for name in set(members) if name != after]
     return max(others, key=lambda name: (_lot(name, shard), name), default=None)
 

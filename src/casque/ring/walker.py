@@ -1,8 +1,8 @@
 """Claims jobs from shard after shard.
 
-Every call begins one shard further than the one before it, from a random first one: so no shard is left out, and
+Every call starts one shard further than the one before it, from a random first one: so no shard is left out, and
 processes that were started together soon spread. A call that its first shard does not satisfy asks all others at once
-whether they have anything; one that may wait waits at all of them.
+whether they have jobs; a call that may wait waits at all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Walker:
                 return claimed
 
     async def close(self) -> None:
-        """What nobody will work on goes back first."""
+        """Give back claims first that will not be processed."""
         await asyncio.gather(*self._returning, return_exceptions=True)
 
     async def _from_next(self, zones: tuple[str, ...] | None) -> list[Shard]:
@@ -64,15 +64,15 @@ class Walker:
             shards = await self._shards.several(sorted({token for zone in zones for token in head.homes(zone)}))
         self._turn += 1
         first = self._turn % len(shards)
-        # Those whose leader is gone come last: the others have jobs as well.
+        # Shards without a leader come last: the others have jobs as well.
         return sorted(shards[first:] + shards[:first], key=lambda shard: shard.away)
 
     async def _claimed_before(
         self, asked: Dequeue, request_id: str, unasked: set[int] | None = None
     ) -> list[JobRecord] | None:
-        """A request that is repeated gets what it was given, wherever that was: what it still has of it, which may be
-        nothing. None: no shard has given it anything. Shards that have no leader just now are not waited for: what they
-        gave goes to another caller when its lease is over. Their tokens are added to `unasked`."""
+        """A repeated request gets the jobs that it was given before, in whichever shard, as far as it still holds them,
+        which may be none. None: no shard has given it any. Shards without a leader are not waited for: jobs that they
+        gave go to another caller when the lease ends. Their tokens are added to `unasked`."""
 
         async def answered(shard: Shard) -> bool:
             return (await shard.at_once(lambda one: one.call(AskKnown(of_request=request_id)))).request
@@ -86,7 +86,7 @@ class Walker:
     # --- At once ---
 
     async def _claim(self, shards: Sequence[Shard], asked: Dequeue) -> list[JobRecord]:
-        """From the first shard; if that is not enough, from the others that have something."""
+        """From the first shard; if that is not enough, from the others that have jobs."""
         claimed: list[JobRecord] = []
         try:
             others = await self._claim_first(shards, asked, claimed)
@@ -96,7 +96,7 @@ class Walker:
                     if len(claimed) >= asked.limit:
                         break
         except CasqueError as error:
-            # Whoever got something should have it; the next call says what is wrong, if it still is.
+            # Return the jobs that were claimed; the next call raises the error, if it persists.
             if not claimed:
                 raise
             log.warning("a shard could not be asked for jobs: %s", error)
@@ -106,7 +106,7 @@ class Walker:
         return claimed
 
     async def _claim_first(self, shards: Sequence[Shard], asked: Dequeue, claimed: list[JobRecord]) -> Sequence[Shard]:
-        """From the first shard that can be asked; returns those after it. If none can, the error says why."""
+        """From the first shard that answers; returns those after it. If none does, the error says why."""
         for number, shard in enumerate(shards, 1):
             try:
                 claimed += await self._at_once(shard, asked, asked.limit)
@@ -117,8 +117,8 @@ class Walker:
         return ()
 
     async def _at_once(self, shard: Shard, asked: Dequeue, limit: int) -> list[JobRecord]:
-        # If its leader died over it, what it may have claimed is not given back: the caller may repeat the request,
-        # here or through another broker, and be given these very jobs. Without that their leases run out.
+        # If its leader dies during the call, jobs that it may have claimed are not given back: the caller may repeat
+        # the request, here or through another broker, and get the same jobs. Otherwise their leases run out.
         return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
 
     async def _with_work(self, shards: Sequence[Shard], asked: Dequeue) -> list[Shard]:
@@ -129,9 +129,9 @@ class Walker:
     async def _of_those_there(
         self, shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]], unasked: set[int] | None = None
     ) -> list[Shard]:
-        """Those that say yes, of those that can be asked just now."""
+        """The shards that say yes, of those that can be asked just now."""
         there: list[Shard] = []
-        # Only one that may have no leader is not waited for: elsewhere a slow answer is as good as a quick one.
+        # Only shards that may lack a leader have a time limit: elsewhere a slow answer is as good as a quick one.
         seconds = ANSWER_S if any(shard.can_be_missed for shard in shards) else None
         asked = await in_time(map(ask, shards), clock=self._clock, seconds=seconds)
         for shard, answer in zip(shards, asked, strict=True):
@@ -139,7 +139,7 @@ class Walker:
                 there += [shard] if answer.result() else []
                 continue
             if not answer.done():
-                answer.cancel()  # it hangs; nothing is changed by a question
+                answer.cancel()  # it hangs; a read changes nothing
             elif error is not None and not shard.is_away(error):
                 raise error
             if unasked is not None:
@@ -158,15 +158,16 @@ class Walker:
     async def _wait(
         self, shards: Sequence[Shard], asked: Dequeue, wait_s: float, changed: asyncio.Event, unasked: set[int]
     ) -> list[JobRecord]:
-        """At all shards at once, until one of them has something, or the ring changes. `unasked` are those that could
-        not say whether they have given something to an earlier attempt."""
+        """Wait at all shards at once, until one of them has jobs, or the ring changes. `unasked` are those that could
+        not
+        say whether they gave jobs to an earlier attempt."""
         there = [shard for shard in shards if not shard.away]
         waiting = {asyncio.create_task(self._at(shard, asked, asked.limit, wait_s)): shard for shard in there}
         away = [shard for shard in shards if shard not in there]
         watching = asyncio.create_task(self._watch(changed, away, self._clock.monotonic_ms() + wait_s * 1000))
         over: set[asyncio.Task[list[JobRecord]]] = set()
         try:
-            # Without anybody to wait for, until one of those that are away is back.
+            # Without a shard to wait at, until one that was away is back.
             while (len(over) < len(waiting) or not waiting) and not watching.done():
                 if any(_has_something(one) for one in over):
                     break
@@ -179,8 +180,8 @@ class Walker:
         claimed = await _ended(waiting, watching)
         own = {(job.id, job.token) for job in claimed}
         if asked.request_id is not None:
-            # Those who were called off may have been given jobs at the last moment, which only they know. What another
-            # attempt was given comes first: its caller may have heard of it, and no caller of what was claimed here.
+            # A cancelled wait may have claimed jobs at the last moment, unknown to us. The jobs of another attempt come
+            # first: its caller may have received them, and no caller has received those claimed here.
             again = await self._claimed_before(asked, asked.request_id) or []
             claimed = [*(job for job in again if (job.id, job.token) not in own), *claimed]
         failed = [(shard, one.exception()) for one, shard in waiting.items() if not one.cancelled()]
@@ -190,16 +191,16 @@ class Walker:
         surplus = claimed[asked.limit :]
         self._give_back(surplus, asked)
         if asked.request_id is not None:
-            # Before the answer: whoever repeats the request is to be told of the same jobs, and not of these as well.
-            # Not what a shard that could not be asked may have given before: a worker may be busy with it.
+            # Before the answer: a repeated request must get the same jobs, and not these as well. Except jobs that a
+            # shard in `unasked` may have given before: a worker may be running them.
             await self._shards.give_back(
                 job for job in surplus if (job.id, job.token) in own or inner(job.token)[1] not in unasked
             )
         return claimed[: asked.limit]
 
     async def _watch(self, changed: asyncio.Event, away: list[Shard], until_ms: float) -> None:
-        """Ends when the ring is another one, when a shard is back that had no leader, or some time after all should
-        have an answer: one that lost its leader meanwhile would have them wait for the next."""
+        """Ends when the ring changes, when a shard that had no leader is back, or some time after all should have
+        answered: one that lost its leader meanwhile would wait for the next."""
         while not changed.is_set() and self._clock.monotonic_ms() < until_ms + LOOK_MS:
             left_ms = until_ms + LOOK_MS - self._clock.monotonic_ms()
             await self._clock.sleep(min(LOOK_MS, left_ms) / 1000)
@@ -209,7 +210,7 @@ class Walker:
                 return
 
     def _give_back(self, jobs: Sequence[JobRecord], asked: Dequeue) -> None:
-        """Claims that nobody will hear of. Those of a request stay: whoever repeats it gets them."""
+        """Give back claims that reach no caller. Those with a request id stay: a repeated request gets them."""
         if jobs and asked.request_id is None:
             self._do_behind(self._shards.give_back(jobs))
 
@@ -220,7 +221,7 @@ class Walker:
 
 
 async def _ended(waiting: dict[asyncio.Task[list[JobRecord]], Shard], watching: asyncio.Task[None]) -> list[JobRecord]:
-    """Call everybody back; what they have got by then."""
+    """Cancel all waits, and return the jobs that they got by then."""
     for task in (*waiting, watching):
         task.cancel()
     await asyncio.gather(*waiting, watching, return_exceptions=True)

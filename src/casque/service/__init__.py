@@ -1,13 +1,13 @@
-"""What can be asked of a queue, what it answers, and the protocol that every way to reach one speaks."""
+"""The requests of a queue, its answers, and the protocol of every service that offers one."""
 
 from casque.service.answers import (
     ArchivedAttempt,
     ArchivedJob,
     EventKind,
     Known,
-    Place,
     QueueEvent,
     Stats,
+    ZoneOrKey,
 )
 from casque.service.hosts import Host, RingHost, Role, Standing
 from casque.service.outcomes import Lease, Outcome, check_outcome, is_silent_ack
@@ -22,7 +22,6 @@ __all__ = [
     "Known",
     "Lease",
     "Outcome",
-    "Place",
     "QueueEvent",
     "QueueService",
     "Request",
@@ -33,6 +32,7 @@ __all__ = [
     "ShardService",
     "Standing",
     "Stats",
+    "ZoneOrKey",
     "check_outcome",
     "is_silent_ack",
 ]

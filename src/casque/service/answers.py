@@ -1,4 +1,4 @@
-"""What a queue answers, besides jobs."""
+"""The answers of a queue, besides jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from casque.types import ALL_OPEN, Admission, Ending, Gates, JobState, Totals
 
 
 class EventKind(StrEnum):
-    """What can happen. Later releases may add kinds; programs pass over those they do not know."""
+    """Kinds of events. Later releases may add kinds; programs should skip those they do not know."""
 
     ADDED = "added"
     ADMITTED = "admitted"
@@ -49,7 +49,7 @@ class EventKind(StrEnum):
 
 
 class QueueEvent(msgspec.Struct, frozen=True):
-    """One thing that happened to a queue. `position` and `index` together are unique, and in order.
+    """One event of a queue. `position` and `index` together are unique, and in order.
 
     >>> import asyncio
     >>> from casque import Queue
@@ -67,23 +67,24 @@ class QueueEvent(msgspec.Struct, frozen=True):
     """
 
     position: int
-    """The commit. All of its events become true at once."""
+    """The commit. All of its events take effect at once."""
     index: int
-    """Its place among the events of the commit, from 0."""
+    """The index of the event in its commit, from 0."""
     at: datetime
-    """The time of the commit by its writer's clock, in UTC. It is for people: the order is that of the positions."""
+    """The time of the commit by its writer's clock, in UTC. For people: the order is that of the positions."""
     kind: EventKind
     job_id: str | None
-    """None for `remembered`, which is about a request, for `admitted`, which is about a batch of jobs, and for what is
-    about a schedule, a gate, a zone or a ring."""
+    """None for `remembered`, which is about a request, for `admitted`, which is about a batch of jobs, and for events
+    about
+    a schedule, a gate, a zone or a ring."""
     fields: Mapping[str, Any]
-    """Everything else that the event says, by name: see the log format in the reference."""
+    """All other fields of the event, by name: see the log format in the reference."""
     shard: int = 0
-    """Of a ring, which of its shards it happened in: positions are the shard's own."""
+    """The shard of a ring that it happened in: positions are the shard's own."""
 
 
 class ArchivedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An attempt that came to nothing, as the archive keeps it."""
+    """A failed attempt, as the archive keeps it."""
 
     ended_at: datetime
     how: Ending
@@ -91,7 +92,7 @@ class ArchivedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     claimed_at: datetime | None = None
     worker: str | None = None
     token: int = 0
-    """Of its lease. Unique within a queue, and so names the attempt."""
+    """Of its lease. Unique within a queue, so it identifies the attempt."""
     error: str | None = None
 
 
@@ -114,11 +115,11 @@ class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     claimed_at: datetime | None = None
     """When it was claimed last."""
     worker: str | None = None
-    """Who had claimed it last."""
+    """The worker of the last claim."""
     error: str | None = None
-    """Of the last attempt that failed."""
+    """Of the last failed attempt."""
     result: bytes | None = None
-    """What its worker had to say when it was done."""
+    """The result that its worker reported."""
     priority: int = 0
     max_attempts: int | None = None
     token: int = 0
@@ -127,41 +128,42 @@ class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     zone: str | None = None
     run_at: datetime | None = None
     blob_bytes: int | None = None
-    """The size of a payload that lay in `blobs/`, and was deleted with its job; `payload` is empty then."""
+    """The size of a payload that was in `blobs/`, and was deleted with its job; `payload` is empty then."""
     tries: tuple[ArchivedAttempt, ...] = ()
-    """The attempts that came to nothing, oldest first, the last 50 at most. The attempt that ended the job is none of
-    them: `claimed_at`, `worker`, `token`, `finished_at` and `error` tell that one."""
+    """The failed attempts, oldest first, the last 50 at most. The attempt that ended the job is not included:
+    `claimed_at`, `worker`, `token`, `finished_at` and `error` describe that one."""
     waiting: bool = False
-    """Nobody was at work on it when it ended, so that no attempt ended it: `claimed_at` and `token` are of an earlier
-    claim, if there was one."""
+    """No worker held it when it ended, so no attempt ended it: `claimed_at` and `token` are of an earlier claim, if
+    there
+    was one."""
     crashes: int = 0
-    """How often its worker died of it; those claims are not among the `attempts`."""
+    """Number of worker crashes on it; those claims are not counted in `attempts`."""
     max_crashes: int | None = None
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """How a queue stands after its last commit."""
+    """A queue's counts after its last commit."""
 
     position: int
     totals: Totals
     gates: Gates = ALL_OPEN
-    """What is paused or being drained."""
+    """What is paused or draining."""
 
 
-Place: TypeAlias = tuple[bool, str]
-"""A zone, or a unique key outside all zones: what a shard may be the home of."""
+ZoneOrKey: TypeAlias = tuple[bool, str]
+"""A zone, or a unique key without a zone: what belongs to one shard."""
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True):
-    """What a shard of a ring knows of those who were asked for."""
+    """A shard's answer to `AskKnown`."""
 
     jobs: frozenset[str] = frozenset()
-    """The jobs that are there."""
+    """The jobs that it has."""
     request: bool = False
-    """Whether it remembers the request."""
-    places: frozenset[Place] = frozenset()
-    """The zones and keys that are there."""
+    """True if it remembers the request."""
+    places: frozenset[ZoneOrKey] = frozenset()
+    """The zones and keys that it has."""
     fifos: frozenset[str] = frozenset()
-    """Those of the zones that are FIFO."""
+    """The FIFO zones among them."""
     admission: Admission | None = None
-    """What the batch of a source came to, if it was admitted, or a later one."""
+    """The result of a source's batch, if that or a later one was admitted."""

@@ -1,4 +1,4 @@
-"""What a server stands in front of: a broker, which may lead a queue or not."""
+"""The interface between a server and the broker behind it, which may or may not lead a queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from casque.service.queue import QueueService, ShardService
 
 
 class Role(StrEnum):
-    """What a broker is just now."""
+    """The current role of a broker."""
 
     STARTING = "starting"
     STANDBY = "standby"
@@ -21,32 +21,32 @@ class Role(StrEnum):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How a broker stands: for health checks, metrics and people."""
+    """A broker's status: for health checks, metrics and people."""
 
     role: Role
     epoch: int = 0
     leader: str | None = None
-    """Where the leader can be reached, as far as this broker knows."""
+    """The address of the leader, as far as this broker knows."""
     position: int = 0
     problem: str | None = None
-    """What keeps it from doing its work, if anything does."""
+    """What keeps it from working, if anything does."""
     shards: int = 0
-    """Of a ring: how many there are. 0 for a queue without shards."""
+    """Number of shards of a ring. 0 for a queue without shards."""
     led: int = 0
-    """How many of them this broker leads."""
+    """Number of shards that this broker leads."""
     members: int = 0
-    """How many brokers share them, this one included, as far as it knows."""
+    """Number of brokers that share the shards, including this one, as far as it knows."""
 
 
 class Host(Protocol):
-    """What a server stands in front of: a queue that is led here, or elsewhere."""
+    """A queue behind a server, led here or elsewhere."""
 
     def service(self) -> QueueService:
         """The queue.
 
         Raises:
             QueueLedError: it is led by the broker at `address`; nothing was done.
-            NoLeaderError: nobody leads it just now; nothing was done.
+            NoLeaderError: it has no leader just now; nothing was done.
         """
         ...
 
@@ -55,17 +55,17 @@ class Host(Protocol):
 
 @runtime_checkable
 class RingHost(Host, Protocol):
-    """A host of a ring: other brokers come to it for the shards that it leads."""
+    """A host of a ring: other brokers call it for the shards that it leads."""
 
     def shard(self, token: int) -> ShardService:
         """
         Raises:
             QueueLedError: another broker leads it; nothing was done.
-            NoLeaderError: nobody leads it just now; nothing was done.
+            NoLeaderError: it has no leader just now; nothing was done.
             InvalidInputError: this is no ring, or it has no such shard.
         """
         ...
 
     async def led_stats(self) -> Stats:
-        """How the shards stand that this broker leads: the sums of several brokers are those of the ring."""
+        """Stats of the shards that this broker leads: the sums over all brokers are those of the ring."""
         ...

@@ -1,4 +1,4 @@
-"""What workers say of the jobs that they claimed."""
+"""What workers report about their claimed jobs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from casque.types import Backoff, Progress
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The right to work on a job, as its holder knows it. Without a token: whoever holds it. With a heartbeat, how far
-    the work has come may be told; None for no more than was told before."""
+    """A job's lease, as its holder knows it. Without a token: any holder. A heartbeat may report progress; None leaves
+    it
+    unchanged."""
 
     job_id: str
     token: int | None = None
@@ -19,17 +20,17 @@ class Lease(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What became of a claimed job: without an error it is done, with one it failed.
+    """The outcome of a claimed job: done without an error, failed with one.
 
-    Of a job that failed, `delay_ms` says how long it waits and wins over `backoff`; with neither it is due again at
-    once. With `final` it is dead, however many attempts it has left: trying again will not help. `result` is for the
-    archive, and only of a job that is done.
+    A failed job waits for `delay_ms`, which takes precedence over `backoff`; with neither it is due again at once. With
+    `final` it is dead, however many attempts it has left, because another attempt would not help. `result` goes to the
+    archive, and only for a job that is done.
 
-    `crashed`: the process that worked on it died. A job with `max_crashes` counts that apart from its attempts; of any
-    other it is a failure like others. `snoozed`: its time had not come; it is due again after `delay_ms`, and this
-    was no attempt. `cancelled`: it need not be done any more; `error` may say why. `declined`: its worker does not
-    understand it, because another version of the program enqueued it, and `error` says what; it waits for a worker that
-    does, this was no attempt, and after too many of these it is dead.
+    `crashed`: the worker process died. A job with `max_crashes` counts that apart from its attempts; for any other job
+    it is an ordinary failure. `snoozed`: the job was not ready to run; it is due again after `delay_ms`, and this was
+    no attempt. `cancelled`: the job is no longer needed; `error` may say why. `declined`: the worker does not
+    understand the job, because another version of the program enqueued it, and `error` says why; the job waits for a
+    worker that does, this was no attempt, and after too many of these it is dead.
     """
 
     job_id: str
@@ -46,12 +47,12 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def plain(self) -> bool:
-        """Whether it is nothing but done, or failed."""
+        """True for a plain done or failed."""
         return not (self.crashed or self.snoozed or self.cancelled or self.declined)
 
 
 def is_silent_ack(outcome: Outcome) -> bool:
-    """Done, and nothing else is said: what most outcomes are, so that one look is enough for them."""
+    """True for a plain ack without a result: the most common outcome, recognised with one comparison."""
     return (
         outcome.error is None
         and outcome.result is None
@@ -66,10 +67,10 @@ def is_silent_ack(outcome: Outcome) -> bool:
 
 
 def check_outcome(outcome: Outcome) -> None:
-    """That what it says fits together; its numbers and texts are checked elsewhere.
+    """Check that the fields fit together; numbers and texts are checked elsewhere.
 
     Raises:
-        InvalidInputError: names what does not belong together.
+        InvalidInputError: names the fields that do not.
     """
     for flag in ("final", "crashed", "snoozed", "cancelled", "declined"):
         checks.flag(flag, getattr(outcome, flag))

@@ -1,4 +1,4 @@
-"""The one protocol that every way to reach a queue speaks: embedded, over a wire, or through a ring.
+"""The protocol of every queue service: embedded, over a wire, or through a ring.
 
 Values that cross it are frozen. Every refusal is one of `casque.errors`. A request that carries a `request_id` may be
 repeated with the same id: it gets the same answer and acts once.
@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from casque.errors import CasqueError
 from casque.service import requests
-from casque.service.answers import ArchivedJob, Known, Place, QueueEvent, Stats
+from casque.service.answers import ArchivedJob, Known, QueueEvent, Stats, ZoneOrKey
 from casque.service.outcomes import Lease, Outcome
 from casque.service.requests import Request
 from casque.types import (
@@ -36,10 +36,9 @@ A = TypeVar("A")
 
 
 class QueueService(Protocol):
-    """A queue: requests in, answers out, and two streams. No call returns before what it did is durable.
+    """A queue: requests in, answers out, and two streams. No call returns before its effect is durable.
 
-    Every verb is there twice: as a value for `call`, and as a method that makes the value, for those who ask for one
-    thing at a time.
+    Every verb exists twice: as a value for `call`, and as a method that builds the value.
     """
 
     def call(self, request: Request[A]) -> Awaitable[A]:
@@ -47,7 +46,7 @@ class QueueService(Protocol):
         ...
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
-        """What happens to the queue after a position, or from now on; without `follow` up to the end of the log."""
+        """The events after a position, or from now on; without `follow` up to the end of the log."""
         ...
 
     def archive(
@@ -58,7 +57,7 @@ class QueueService(Protocol):
         entrypoint: str | None = None,
         states: frozenset[JobState] | None = None,
     ) -> AsyncGenerator[ArchivedJob]:
-        """Finished jobs, hour by hour; `since` and `until` (exclusive) are about when they finished."""
+        """Finished jobs, hour by hour; `since` and `until` (exclusive) refer to when they finished."""
         ...
 
     # --- Each verb as a method: see `requests` for what it does ---
@@ -84,9 +83,9 @@ class QueueService(Protocol):
         zones: tuple[str, ...] | None = None,
         zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
-        shown = None if zone_lease is None else (zone_lease.zone, zone_lease.token)
+        lease = None if zone_lease is None else (zone_lease.zone, zone_lease.token)
         return await self.call(
-            requests.Dequeue(entrypoints, limit, lease_ms, worker, request_id, zones, shown, wait_s, first)
+            requests.Dequeue(entrypoints, limit, lease_ms, worker, request_id, zones, lease, wait_s, first)
         )
 
     async def ack(
@@ -198,16 +197,17 @@ class QueueService(Protocol):
 
 
 class ScopedService(QueueService, Protocol):
-    """A queue that can be asked on behalf of a caller who may not name every job."""
+    """A queue that can be restricted to what a caller may name."""
 
     def within(self, reach: Reach) -> QueueService:
-        """The same queue for such a caller: what names a job or a schedule beyond its reach finds none. That is judged
+        """The same queue for a limited caller: jobs and schedules beyond its reach do not exist for it. The check
+        happens
         where the call is carried out, so that a name cannot change its owner in between."""
         ...
 
 
 class ShardService(QueueService, Protocol):
-    """One shard of a ring: a queue, and what the ring asks it besides. Its numbers and tokens are its own."""
+    """One shard of a ring: a queue, and the ring's own requests. Its numbers and tokens are its own."""
 
     def within(self, reach: Reach) -> ShardService:
         """As `ScopedService`."""
@@ -219,7 +219,7 @@ class ShardService(QueueService, Protocol):
         """Add jobs, all or none. `generation`: of the ring that the caller knows.
 
         Raises:
-            ZoneMovedError: they belong elsewhere, or the caller's ring is an old one; nothing was done.
+            ZoneMovedError: they belong elsewhere, or the caller's ring is outdated; nothing was done.
         """
         return await self.call(requests.Enqueue(tuple(specs), request_id, generation))
 
@@ -232,10 +232,10 @@ class ShardService(QueueService, Protocol):
         skip_known: bool = False,
         generation: int = 0,
     ) -> Admission:
-        """Add staged jobs, all or none. Without parts it is said that nothing of this batch will ever come.
+        """Add staged jobs, all or none. No parts means that nothing of this batch will ever come.
 
         Raises:
-            ZoneMovedError: they belong elsewhere, or the caller's ring is an old one; nothing was done.
+            ZoneMovedError: they belong elsewhere, or the caller's ring is outdated; nothing was done.
         """
         return await self.call(requests.Admit(source, batch, tuple(parts), skip_known, generation))
 
@@ -247,7 +247,7 @@ class ShardService(QueueService, Protocol):
         job_ids: Sequence[str] = (),
         *,
         request_id: str | None = None,
-        places: Sequence[Place] = (),
+        places: Sequence[ZoneOrKey] = (),
         admission: tuple[str, int] | None = None,
     ) -> Known:
         return await self.call(requests.AskKnown(tuple(job_ids), request_id, tuple(places), admission))

@@ -1,9 +1,9 @@
-"""Everything that can be asked of a queue, one value for each verb.
+"""All requests to a queue, one value for each verb.
 
 A client makes a request, a wire carries it, the border checks it, the meter counts it, a ring routes it, a remote
-client repeats it under its id, and the queue carries it out. What treats all requests alike never lists the verbs.
+client repeats it under its id, and the queue carries it out. Code that treats all requests alike never lists the verbs.
 
-A request with a `request_id` is remembered with its answer: asked again, it gives the same answer and acts once.
+A request with a `request_id` is remembered with its answer: repeated, it gets the same answer and acts once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from casque import checks
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ScheduleNotFoundError
-from casque.service.answers import Known, Place, Stats
+from casque.service.answers import Known, Stats, ZoneOrKey
 from casque.service.outcomes import Lease, Outcome
 from casque.types import (
     Admission,
@@ -40,39 +40,40 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Scope(StrEnum):
-    """What a token is for. `admin` is all of them but `peer`."""
+    """What a token allows. `admin` includes all of them except `peer`."""
 
     PRODUCE = "produce"
     WORK = "work"
     READ = "read"
     ADMIN = "admin"
     PEER = "peer"
-    """For the brokers of a ring among themselves, and for nothing else."""
+    """For calls between the brokers of a ring, and for nothing else."""
 
 
 class Request(msgspec.Struct, Generic[A_co], frozen=True, gc=False, array_like=True):
-    """Something asked of a queue, which answers with an `A_co`. Its tag is its name on the wire; fields only ever come
-    at the end, with defaults."""
+    """A request to a queue, which answers with an `A_co`. Its tag is its name on the wire; new fields are added at the
+    end,
+    with defaults."""
 
     scope: ClassVar[Scope]
     """What its caller must be allowed to do."""
     naming: ClassVar[bool] = False
-    """Whether it names jobs or schedules, which its caller may not reach."""
+    """True if it names jobs or schedules, which its caller may not reach."""
     audited: ClassVar[bool] = False
-    """Whether every one is written to the audit log."""
+    """True if every call is written to the audit log."""
     done_if_gone: ClassVar[tuple[type[CasqueError], ...]] = ()
-    """A second attempt that meets one of these says that the first one was carried out."""
+    """A second attempt that meets one of these shows that the first one was carried out."""
 
     def check(self) -> None:
-        """That its values are within bounds, beyond what their types say.
+        """Check that its values are within bounds, beyond their types.
 
         Raises:
             InvalidInputError: one is not.
         """
 
     def asked(self) -> object:
-        """What its caller asks for: the same request id with something else is another request. What a broker adds,
-        or works out anew when a request is repeated, is left out."""
+        """What identifies the request besides its id: the same id with other contents is another request. Leaves out
+        fields that a broker adds, or computes again when a request is repeated."""
         return tuple([getattr(self, name) for name in self.__struct_fields__ if name != "request_id"])
 
 
@@ -83,14 +84,14 @@ def verb_of(kind: type[Request[Any]]) -> str:
 
 @cache
 def answer_of(kind: type[Request[Any]]) -> Any:
-    """The type of its answer; None for one that has only been carried out."""
+    """The type of its answer; None for a request without a result."""
     answer = get_args(kind.__orig_bases__[0])[0]  # type: ignore[attr-defined]
     return None if answer is type(None) else answer
 
 
 @cache
 def is_named(kind: type[Request[Any]]) -> bool:
-    """Whether it carries a request id, so that it may be asked again."""
+    """True if it carries a request id, so that it may be repeated."""
     return "request_id" in kind.__struct_fields__
 
 
@@ -98,21 +99,21 @@ def is_named(kind: type[Request[Any]]) -> bool:
 
 
 class Enqueue(Request[Sequence[JobRecord]], frozen=True, tag="enqueue"):
-    """Add jobs, all or none. A spec whose unique key is held by an unfinished job gives that job instead."""
+    """Add jobs, all or none. A spec whose unique key is held by an unfinished job returns that job instead."""
 
     scope = Scope.PRODUCE
 
     specs: tuple[JobSpec, ...]
     request_id: str | None = None
     generation: int = 0
-    """Of the ring that the caller knows. Only brokers of a ring say this, to a shard."""
+    """Of the ring that the caller knows. Set only by brokers of a ring, in calls to a shard."""
 
     def asked(self) -> object:
         return [(s.entrypoint, s.payload, s.priority, s.key, s.zone, s.fifo, s.blob_bytes) for s in self.specs]
 
 
 class Admit(Request[Admission], frozen=True, tag="admit"):
-    """Add the jobs of staged objects in one commit, all or none; the same or an older batch of a source again does
+    """Add the jobs of staged objects in one commit, all or none; repeating the same or an older batch of a source does
     nothing. A job whose id is in the queue refuses all of them, unless such jobs are to be skipped. To a shard without
     parts: nothing of this batch will ever come."""
 
@@ -138,23 +139,23 @@ class Dequeue(Request[list[JobRecord]], frozen=True, tag="dequeue"):
     """None for any."""
     limit: int
     lease_ms: int | None = None
-    """None for what the queue's settings say."""
+    """None for the queue's setting."""
     worker: str | None = None
     request_id: str | None = None
     zones: tuple[str, ...] | None = None
-    """Jobs of these alone. None: of all zones, and of those that have none, which take turns."""
+    """Only jobs of these zones. None: of all zones, and those without one, in turns."""
     zone_lease: tuple[str, int] | None = None
-    """Zone and token: jobs of this zone alone, which is given to callers who show its lease and to no others."""
+    """Zone and token: only jobs of this zone, which go only to callers with its lease."""
     wait_s: float = 0.0
     first: bool = False
-    """This `request_id` was never asked with before, so that no earlier answer need be looked for."""
+    """This `request_id` was never used before, so there is no earlier answer to look for."""
 
     def asked(self) -> object:
         return self.entrypoints, self.zone_lease
 
 
 class Ack(Request[None], frozen=True, tag="ack"):
-    """The job is done; `result` goes to the archive with it. Without a token it is done whichever worker holds it."""
+    """Mark a job as done; `result` goes to the archive with it. Without a token, whichever worker holds it."""
 
     scope = Scope.WORK
     naming = True
@@ -169,8 +170,8 @@ class Ack(Request[None], frozen=True, tag="ack"):
 
 
 class Nack(Request[JobRecord | None], frozen=True, tag="nack"):
-    """The job failed: back with a delay, or dead if this was its last attempt. `delay_ms` wins over `backoff`; with
-    neither it is due again at once, behind what is due already."""
+    """Mark an attempt as failed: the job runs again after a delay, or is dead if this was its last attempt. `delay_ms`
+    takes precedence over `backoff`; with neither it is due again at once, behind jobs that are due already."""
 
     scope = Scope.WORK
     naming = True
@@ -187,8 +188,8 @@ class Nack(Request[JobRecord | None], frozen=True, tag="nack"):
 
 
 class Settle(Request[list[CasqueError | None]], frozen=True, tag="settle"):
-    """Ack and nack many jobs in one commit. Each has an answer of its own: None if it was carried out, or the error
-    that its ack or nack would have been refused with, which does not harm the others."""
+    """Ack and nack many jobs in one commit. One answer per outcome: None if it was carried out, or the error of its ack
+    or nack, which does not affect the others."""
 
     scope = Scope.WORK
     naming = True
@@ -197,12 +198,12 @@ class Settle(Request[list[CasqueError | None]], frozen=True, tag="settle"):
     request_id: str | None = None
 
     def asked(self) -> object:
-        # Without tokens: a border gives those that are not its caller's another one, while they are there to be seen.
+        # Without tokens: a border replaces those of other callers' jobs, as long as it can see the jobs.
         return [(o.job_id, o.error is None, o.crashed, o.snoozed, o.cancelled, o.declined) for o in self.outcomes]
 
 
 class Heartbeat(Request[JobRecord], frozen=True, tag="heartbeat"):
-    """The worker is alive: the lease of its job starts again at full length. It may say how far it has come."""
+    """Renew the lease of a job to its full length, and optionally report progress."""
 
     scope = Scope.WORK
     naming = True
@@ -213,7 +214,7 @@ class Heartbeat(Request[JobRecord], frozen=True, tag="heartbeat"):
 
 
 class Heartbeats(Request[list[JobRecord | CasqueError]], frozen=True, tag="heartbeats"):
-    """Renew many leases at once. Each has an answer of its own: one that is lost does not harm the others."""
+    """Renew many leases at once. One answer per lease: a lost one does not affect the others."""
 
     scope = Scope.WORK
     naming = True
@@ -222,7 +223,7 @@ class Heartbeats(Request[list[JobRecord | CasqueError]], frozen=True, tag="heart
 
 
 class GiveBack(Request[None], frozen=True, tag="give_back"):
-    """Return a claim that was not worked on; it does not count as an attempt."""
+    """Return a claimed job that was not processed, without counting an attempt."""
 
     scope = Scope.WORK
     naming = True
@@ -233,8 +234,9 @@ class GiveBack(Request[None], frozen=True, tag="give_back"):
 
 
 class PeekZones(Request[list[PeekedZone]], frozen=True, tag="peek_zones"):
-    """Zones with work that no worker has leased and nothing holds back, by vesting time: the top-level queue. Those
-    whose time has not come yet follow, as far as they are among the next."""
+    """The top-level queue: unleased zones with work that no limit holds back, by vesting time. Zones that are not due
+    yet
+    follow, in order."""
 
     scope = Scope.WORK
 
@@ -244,8 +246,9 @@ class PeekZones(Request[list[PeekedZone]], frozen=True, tag="peek_zones"):
 
 
 class LeaseZone(Request[ZoneLease | None], frozen=True, tag="lease_zone"):
-    """Have a zone for oneself: until it is released, or `lease_ms` after the last sign of life, its jobs are given only
-    to callers who show the lease. None if it is leased, or if it has no jobs."""
+    """Lease a whole zone: until it is released, or until `lease_ms` has passed without a heartbeat, only callers with
+    the
+    lease get its jobs. None if it is leased, or has no jobs."""
 
     scope = Scope.WORK
 
@@ -259,7 +262,7 @@ class LeaseZone(Request[ZoneLease | None], frozen=True, tag="lease_zone"):
 
 
 class HeartbeatZone(Request[ZoneLease], frozen=True, tag="heartbeat_zone"):
-    """The lease of a zone starts again at full length."""
+    """Renew the lease of a zone to its full length."""
 
     scope = Scope.WORK
 
@@ -268,7 +271,7 @@ class HeartbeatZone(Request[ZoneLease], frozen=True, tag="heartbeat_zone"):
 
 
 class ReleaseZone(Request[None], frozen=True, tag="release_zone"):
-    """Let others have the zone, as of the moment its next job is due. A lease that is over is left alone."""
+    """Release a zone to others, as of the moment its next job is due. Does nothing if the lease has ended already."""
 
     scope = Scope.WORK
     audited = True
@@ -309,7 +312,7 @@ class Retry(Request[JobRecord | None], frozen=True, tag="retry"):
 
 
 class Reschedule(Request[JobRecord | None], frozen=True, tag="reschedule"):
-    """Have a waiting job run at another time, with another priority, or both. None: as it is."""
+    """Change when a waiting job runs, its priority, or both. None: unchanged."""
 
     scope = Scope.ADMIN
     naming = True
@@ -317,7 +320,7 @@ class Reschedule(Request[JobRecord | None], frozen=True, tag="reschedule"):
 
     job_id: str
     run_at_ms: int | None = None
-    """In the past: now."""
+    """A time in the past means now."""
     priority: int | None = None
     request_id: str | None = None
 
@@ -341,13 +344,13 @@ class Purge(Request[int], frozen=True, tag="purge"):
     zone: str | None = None
 
     def takes(self, spec: JobSpec) -> bool:
-        """If it is dead."""
+        """Whether it applies to a job with this spec, if the job is dead."""
         return self.entrypoint in (None, spec.entrypoint) and self.zone in (None, spec.zone)
 
 
 class RequeueStale(Request[int], frozen=True, tag="requeue_stale"):
-    """Take back running jobs whose last sign of life was written at least so long ago; answers how many. Written times
-    are compared with the clock of the process that carries it out, because an operator asks for it."""
+    """Take back running jobs whose last claim or heartbeat was written at least this long ago; returns their number.
+    Written times are compared with the clock of the process that carries it out, because an operator asks for it."""
 
     scope = Scope.ADMIN
     audited = True
@@ -362,7 +365,7 @@ class RequeueStale(Request[int], frozen=True, tag="requeue_stale"):
 
 
 class SetGate(Request[None], frozen=True, tag="set_gate"):
-    """Pause, drain or open the whole queue, or one entrypoint. One that stands so already is left alone."""
+    """Pause, drain or open the whole queue, or one entrypoint. Does nothing if it is in that state already."""
 
     scope = Scope.ADMIN
     audited = True
@@ -373,7 +376,7 @@ class SetGate(Request[None], frozen=True, tag="set_gate"):
 
 
 class SetZone(Request[None], frozen=True, tag="set_zone"):
-    """Say what share of the turns a zone has, and what holds it back. One that stands so already is left alone."""
+    """Set a zone's share of the turns, and its limits. Does nothing if they are set already."""
 
     scope = Scope.ADMIN
     audited = True
@@ -384,8 +387,7 @@ class SetZone(Request[None], frozen=True, tag="set_zone"):
 
 
 class SetSchedule(Request[Schedule], frozen=True, tag="set_schedule"):
-    """Have a job added at every tick. One that is there already and says the same stays as it is, its next tick and a
-    pause included."""
+    """Add a job at every tick. An identical schedule stays unchanged, including its next tick and a pause."""
 
     scope = Scope.PRODUCE
     naming = True
@@ -395,7 +397,7 @@ class SetSchedule(Request[Schedule], frozen=True, tag="set_schedule"):
 
 
 class PauseSchedule(Request[Schedule], frozen=True, tag="pause_schedule"):
-    """No more ticks, or from now on again: those that pass in a pause are not made up for."""
+    """Pause a schedule, or resume it from now on: ticks missed during the pause are skipped."""
 
     scope = Scope.ADMIN
     naming = True
@@ -406,7 +408,7 @@ class PauseSchedule(Request[Schedule], frozen=True, tag="pause_schedule"):
 
 
 class DropSchedule(Request[None], frozen=True, tag="drop_schedule"):
-    """Forget a schedule. The jobs that it has become stay."""
+    """Remove a schedule. Jobs that it added stay."""
 
     scope = Scope.ADMIN
     naming = True
@@ -440,14 +442,13 @@ class ListJobs(Request[list[JobRecord]], frozen=True, tag="jobs"):
 
 
 class GetStats(Request[Stats], frozen=True, tag="stats"):
-    """How the queue stands after its last commit."""
+    """The queue's counts after its last commit."""
 
     scope = Scope.READ
 
 
 class ListZones(Request[list[ZoneStanding]], frozen=True, tag="zones"):
-    """The zones that have jobs or rules, those whose jobs have been due longest first; of these names alone, if any are
-    given."""
+    """Zones that have jobs or rules, those whose jobs have been due longest first; only these names, if given."""
 
     scope = Scope.READ
 
@@ -456,16 +457,16 @@ class ListZones(Request[list[ZoneStanding]], frozen=True, tag="zones"):
 
 
 class ListSchedules(Request[list[Schedule]], frozen=True, tag="schedules"):
-    """All of them, in the order in which they were set first."""
+    """All schedules, in the order in which they were first set."""
 
     scope = Scope.READ
 
 
-# --- What the brokers of a ring ask a shard besides ---
+# --- Requests of a ring's brokers to a shard ---
 
 
 class Adopt(Request[int], frozen=True, tag="adopt"):
-    """Tell a shard of a ring; it answers the generation that it knows then, which may be a newer one."""
+    """Announce a ring to a shard; returns the generation that it knows then, which may be a newer one."""
 
     scope = Scope.PEER
     audited = True
@@ -482,7 +483,7 @@ class AskKnown(Request[Known], frozen=True, tag="known"):
 
     job_ids: tuple[str, ...] = ()
     of_request: str | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[ZoneOrKey, ...] = ()
     admission: tuple[str, int] | None = None
 
 
@@ -498,7 +499,7 @@ class CopyGate(Request[None], frozen=True, tag="copy_gate"):
 
 
 class CopyZone(Request[None], frozen=True, tag="copy_zone"):
-    """The same with the rules of a zone."""
+    """The same for the rules of a zone."""
 
     scope = Scope.PEER
     audited = True
@@ -509,7 +510,7 @@ class CopyZone(Request[None], frozen=True, tag="copy_zone"):
 
 
 class HasDue(Request[bool], frozen=True, tag="has_due"):
-    """Whether a dequeue would get anything just now. A hint: others may be faster."""
+    """True if a dequeue would get a job just now. A hint: others may be faster."""
 
     scope = Scope.PEER
 
@@ -523,8 +524,9 @@ _ABOUT = {Enqueue: "specs", Settle: "outcomes", Heartbeats: "leases", ListZones:
 
 
 def is_empty(request: Request[Any]) -> bool:
-    """Whether it is about nothing at all, so that its answer is empty and need not be asked for. On some wires, an
-    empty list of names would be all of them."""
+    """True if it names nothing, so that its answer is empty and the call can be skipped. On some wires, an empty list
+    of
+    names would mean all of them."""
     name = _ABOUT.get(type(request))
     if name is None:
         return False

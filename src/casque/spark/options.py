@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from casque import checks, times
-from casque.client.reaching import is_address
+from casque.client.connecting import is_address
 from casque.client.scan.scan import CLOCK_SKEW, Scan
 from casque.client.scan.shards import positions
 from casque.client.scan.tables import Table

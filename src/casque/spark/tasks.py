@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.client.scan.shards import as_told
+from casque.client.scan.shards import with_ring_numbers
 from casque.clock import SystemClock, system_random
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
@@ -327,7 +327,7 @@ class Tasks(msgspec.Struct, frozen=True):
 
 def of_shard(shard: int | None, rows: Any) -> Any:
     """Rows of a shard with its number, and with sequences and tokens that are unique in the ring."""
-    return rows if shard is None else as_told(rows, shard)
+    return rows if shard is None else with_ring_numbers(rows, shard)
 
 
 async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str, bytes | None]]:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from casque import checks
-from casque.client.reaching import ClientTlsFiles, is_address
+from casque.client.connecting import ClientTlsFiles, is_address
 from casque.errors import InvalidInputError
 from casque.spark.options import STORE_PREFIX
 from casque.spark.via import Via

@@ -1,4 +1,4 @@
-"""Who is calling: a bearer token in, a `Principal` out."""
+"""Authentication: maps a bearer token to a `Principal`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class _Entry(NamedTuple):
 
 
 _NO_HASH = "sha256:" + "0" * 64
-"""What the secret of an id that is not in the book is compared with."""
+"""Compared with the secret when the token id is unknown, so that both cases take the same time."""
 _ID = slice(len("Bearer casque_"), len("Bearer casque_") + 2 * tokenfile.ID_BYTES)
-"""Where the id stands in a header as everybody writes it."""
+"""Position of the id in a header of the usual form."""
 
 
 class TokenBook:
-    """The tokens of a broker, from a file that `casque token` writes. A changed file is read again within a second.
+    """The tokens of a broker, from a file that `casque token` writes. A changed file is reloaded within a second.
 
     Raises:
-        InvalidInputError: the file is not there, or not one of tokens. Only when the book is made: a file that breaks
-            later is logged, and what it said before goes on being true.
+        InvalidInputError: the file is missing or malformed. Raised only by the constructor: if the file breaks later,
+            the error is logged and the tokens loaded before stay valid.
     """
 
     def __init__(self, path: Path | str, *, clock: Clock | None = None) -> None:
@@ -59,10 +59,10 @@ class TokenBook:
         self._looked_ms = clock.monotonic_ms()
 
     def principal_for(self, authorization: str | None) -> Principal:
-        """Whose token this is: the value of an `Authorization` header.
+        """The principal for the value of an `Authorization` header.
 
         Raises:
-            NotAuthenticatedError: no token, or none that counts. Never says any part of what was sent.
+            NotAuthenticatedError: no valid token. The message contains no part of the header.
         """
         try:
             return self._entry_of(authorization).principal
@@ -83,8 +83,8 @@ class TokenBook:
         return entry
 
     def _seen(self, authorization: str | None) -> _Entry | None:
-        """A worker sends the same header thousands of times a second: what was verified once is compared with what it
-        was then, in constant time, instead of being taken apart and hashed again."""
+        """The entry of a header that was verified before. A worker sends the same header thousands of times a second: a
+        constant-time comparison replaces parsing and hashing it again."""
         if authorization is None or not authorization.isascii():
             return None
         seen = self._headers.get(authorization[_ID])
@@ -93,7 +93,7 @@ class TokenBook:
     def _verified(self, authorization: str | None) -> _Entry:
         token_id, secret = _parsed(authorization)
         entry = self._entries.get(token_id)
-        # An unknown id takes as long as a wrong secret, and is told the same.
+        # An unknown id takes as long as a wrong secret, and gets the same answer.
         same = hmac.compare_digest(hash_of(secret), _NO_HASH if entry is None else entry.hash)
         if entry is None or not same:
             raise NotAuthenticatedError(
@@ -105,10 +105,10 @@ class TokenBook:
         return entry
 
     def current(self, principal: Principal) -> Principal:
-        """For sessions that go on for hours: what their token says now, if it still counts.
+        """The current principal of a token, for sessions that last for hours.
 
         Raises:
-            NotAuthenticatedError: it was revoked, or has expired.
+            NotAuthenticatedError: the token was revoked or has expired.
         """
         self._look_again()
         entry = self._entries.get(principal.token or "")
@@ -124,11 +124,11 @@ class TokenBook:
         if now_ms - self._looked_ms < LOOK_AGAIN_MS:
             return
         self._looked_ms = now_ms
-        # One look at a local file each second, and a small read when it has changed: not worth a thread.
+        # One stat of a local file per second, and a small read when it has changed: not worth a thread.
         signature = self._version()
         if signature == self._signature:
             return
-        self._signature = signature  # whatever is wrong with it is logged once, not each second
+        self._signature = signature  # an error in it is logged once, not each second
         try:
             self._take(self._stored())
         except InvalidInputError as error:
@@ -137,14 +137,14 @@ class TokenBook:
             _log.info("%d tokens were read anew", len(self._entries))
 
     def _version(self) -> tuple[int, int, int] | None:
-        """Another one when the file has changed. The simulator has tokens without a file."""
+        """Changes whenever the file changes. None in the simulator, which has tokens without a file."""
         return _signature(self._path)
 
     def _stored(self) -> tuple[StoredToken, ...]:
         return tokenfile.read(self._path)
 
     def _take(self, tokens: tuple[StoredToken, ...]) -> None:
-        # A token that did not change keeps its principal, and with it the border that was made for it.
+        # An unchanged token keeps its principal, and with it the border that was made for it.
         old = {entry.principal: entry.principal for entry in self._entries.values()}
         entries: dict[str, _Entry] = {}
         for token in tokens:

@@ -1,8 +1,7 @@
-"""Who changed what, and who was refused: one line each in the log `casque.audit`, whichever wire it came by.
+"""The audit log `casque.audit`: one line per administrative call or refusal, for every wire.
 
-Administrative calls are all written down, with their outcome. Refusals are written down as long as they are few: a
-caller that is refused again and again must not be able to fill a disk. A token is never written, only its name and its
-public id.
+Every administrative call is logged with its outcome. Refusals are rate-limited, so that a caller that is refused again
+and again cannot fill a disk. A line contains a token's name and public id, never the token.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ _principal: ContextVar[Principal | None] = ContextVar("casque_principal", defaul
 
 
 def calls_from(wire: str, peer: str) -> None:
-    """What is asked from here on, in this task and in those that it starts, comes by this wire from this address."""
+    """Set the wire and the peer address of the calls made in this task and in tasks that it starts."""
     _peer.set(f"{peer} over {wire}")
 
 
 def calls_as(principal: Principal) -> None:
-    """And it is this principal that asks."""
+    """Set the principal of these calls."""
     _principal.set(principal)
 
 
 @contextmanager
 def recorded(request: Request[Any]) -> Iterator[None]:
-    """An administrative call: a line when it has ended, however that was."""
-    verb, arguments = verb_of(type(request)), _said(request)
+    """Log an administrative call when it ends, with its outcome."""
+    verb, arguments = verb_of(type(request)), _arguments_of(request)
     try:
         yield
     except REFUSALS:
@@ -61,19 +60,19 @@ def recorded(request: Request[Any]) -> Iterator[None]:
 
 
 def refused(what: str, error: BaseException) -> None:
-    """A caller may not do that, or is nobody who is known."""
+    """Log a call that was not authenticated or not allowed."""
     if _flood.lets_through():
         log.warning("%s by %s: refused, %s", what, _who(), printable(str(error)))
 
 
 def note(verb: str, arguments: dict[str, Any], outcome: str) -> None:
-    """An administrative act that was no call to a queue: a command on a bucket."""
+    """Log an administrative command that works on the bucket instead of calling a queue."""
     _write(verb, arguments, outcome)
 
 
 def _write(verb: str, arguments: dict[str, Any], outcome: str) -> None:
-    said = ", ".join(f"{name}={_shown(value)}" for name, value in arguments.items() if value is not None)
-    log.info("%s(%s) by %s: %s", verb, said, _who(), printable(outcome))
+    listed = ", ".join(f"{name}={_shown(value)}" for name, value in arguments.items() if value is not None)
+    log.info("%s(%s) by %s: %s", verb, listed, _who(), printable(outcome))
 
 
 def _who() -> str:
@@ -83,15 +82,15 @@ def _who() -> str:
     return f"{printable(name)}{token} from {printable(peer) or 'this process'}"
 
 
-def _said(request: Request[Any]) -> dict[str, Any]:
-    """Without payloads, and without what is of no use to a reader. The token of a lease is no secret, but called so it
-    would be taken for one."""
+def _arguments_of(request: Request[Any]) -> dict[str, Any]:
+    """The loggable arguments, without payloads. The token of a lease is no secret, but under that name a reader would
+    take it for one."""
     if isinstance(request, SetSchedule):
         spec = request.spec
         return {"name": spec.name, "cron": spec.cron, "entrypoint": spec.job.entrypoint}
-    said = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _LEFT_OUT}
+    fields = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _LEFT_OUT}
     return {
-        _CALLED.get(name, name): str(value) if isinstance(value, StrEnum) else value for name, value in said.items()
+        _CALLED.get(name, name): str(value) if isinstance(value, StrEnum) else value for name, value in fields.items()
     }
 
 
@@ -101,7 +100,7 @@ def _shown(value: Any) -> str:
 
 
 class Flood:
-    """Lets the first few of every ten seconds through, and says how many it kept back."""
+    """Passes the first few records of every ten seconds and counts the rest."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""A shard whose administrative calls are all written to the audit log, whatever is asked besides."""
+"""A shard that writes every administrative call to the audit log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ A = TypeVar("A")
 
 
 class Audited(ShardService):
-    """Passes everything on to a shard. For the door of a ring's brokers among themselves: what comes through it was
-    written down where it came from, if that was a broker; and here, if it was somebody with a broker's credential."""
+    """Passes everything on to a shard. Used for the port through which the brokers of a ring call each other: a broker
+    has already logged the call that it forwards, but other holders of a broker's credential have not."""
 
     def __init__(self, shard: ShardService) -> None:
         self._shard = shard

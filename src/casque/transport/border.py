@@ -1,8 +1,8 @@
-"""The border of a broker: whatever came from a wire is checked here, before it gets anywhere near the queue.
+"""The border of a broker: everything that comes from a wire is checked here before it reaches the queue.
 
-Two questions, in this order: may this caller do that, and is every argument what the queue takes. The queue behind
-trusts its callers, as a library does; one value that is no number in the wrong place would end its commit loop for
-everybody. A refused call is one of `casque.errors` and has changed nothing.
+Two checks, in this order: may this caller do this, and is every argument valid. The queue behind trusts its callers, as
+a library does; one value of the wrong type would end its commit loop for all callers. A refused call raises one of
+`casque.errors` and has changed nothing.
 """
 
 from __future__ import annotations
@@ -106,39 +106,39 @@ _ASKED_FOR = (
 _NOT_ASKED_FOR = tuple(
     (field.name, field.default) for field in msgspec.structs.fields(JobSpec) if field.name not in _ASKED_FOR
 )
-"""What the queue itself adds to a job, now or in a later release, such as where it put a payload: not for callers."""
+"""Fields that the queue itself adds to a job, such as the location of a payload. Callers may not set them."""
 _ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one call may ask for."""
+    """Limits of a single call."""
 
     payload_bytes: int = 64 * 1024 * 1024
-    """Of one job. What is too large for a commit goes to `blobs/` long before this."""
+    """Of one job. Payloads too large for a commit go to `blobs/` long before this limit."""
     result_bytes: int = 256 * 1024
-    """Of what a worker says when a job is done: it lies in the log and in the archive."""
+    """Size of a job's result, which is stored in the log and in the archive."""
     jobs_per_enqueue: int = 10_000
     jobs_per_dequeue: int = checks.BATCH_MAX
     outcomes_per_settle: int = checks.BATCH_MAX
     leases_per_heartbeat: int = 10_000
     entrypoints_per_dequeue: int = 1_000
     schedules_per_tenant: int = 100
-    """Of a token that is limited to zones or entrypoints: a queue has room for 1,000 in all."""
+    """Per token limited to zones or entrypoints. A queue holds at most 1,000 schedules in all."""
     wait_s: float = 300.0
-    """How long a dequeue may wait for a first job; whoever wants to wait longer asks again."""
+    """How long a dequeue may wait for a first job. A caller that wants to wait longer calls again."""
     waits: int = 20_000
-    """Dequeues of one principal that wait at the same time, by whichever wire."""
+    """Dequeues of one principal that wait at the same time, on all wires together."""
     followers: int = 1_000
-    """Readers of one principal that follow the events at the same time, by whichever wire."""
+    """Readers of one principal that follow the events at the same time, on all wires together."""
 
 
 DEFAULT_LIMITS = Limits()
 
 
 def admit(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
-    """The hook that servers take: the value of an `Authorization` header in, what to put around the queue out.
+    """The hook that servers take: maps the value of an `Authorization` header to a wrapper for the queue.
 
-    Without a book everybody may do everything. Raises NotAuthenticatedError for a header that is not good enough.
+    Without a book, every caller may do everything. Raises NotAuthenticatedError for a header without a valid token.
     """
     if book is None:
         anybody = _Admitted(ANYBODY, limits, None)
@@ -147,7 +147,7 @@ def admit(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
 
 
 def principal_of(wrapper: Wrapper) -> str | None:
-    """The id of the token that a wrapper was made for; None if nobody was asked for one."""
+    """The id of the token that a wrapper was made for; None without authentication."""
     key: str | None = getattr(wrapper, "principal_key", None)
     return key
 
@@ -157,7 +157,7 @@ class _Admission:
         self._book = book
         self._limits = limits
         self._admitted: dict[str | None, _Admitted] = {}
-        """By the id of the token: as many as have been used since the broker started."""
+        """By token id; holds the tokens used since the broker started."""
 
     def __call__(self, authorization: str | None) -> Wrapper:
         principal = self._book.principal_for(authorization)
@@ -168,8 +168,8 @@ class _Admission:
 
 
 class _Admitted:
-    """Puts the border of one caller around a queue, for every call of a session. The token is looked at each time,
-    because a session may outlive it; the border is made once for each leadership, not for every call."""
+    """Puts the border of one caller around a queue, for every call of a session. The token is checked on each call,
+    because a session may outlive it; the border is made once per leadership, not per call."""
 
     def __init__(self, principal: Principal, limits: Limits, book: TokenBook | None) -> None:
         self._principal = principal
@@ -193,7 +193,7 @@ class _Admitted:
 
 
 class UnderWay:
-    """What one principal has under way, by all wires and connections together."""
+    """Counts what one principal has under way, over all wires and connections."""
 
     __slots__ = ("followers", "waits")
 
@@ -205,7 +205,7 @@ class UnderWay:
 class Border(QueueService):
     """Satisfies `QueueService` in front of another one, for one caller.
 
-    `book` is asked while a long answer (`events`, `archive`) goes on: it ends when the token does.
+    A long answer (`events`, `archive`) checks the token in `book` as it goes, and ends when the token does.
     """
 
     def __init__(
@@ -224,14 +224,14 @@ class Border(QueueService):
         self._limited = principal.limited
         self._scope = None if principal == ANYBODY else principal.name
         self._naming = Naming(principal.reach) if self._limited else None
-        """Names that a limited caller chooses are those of its zones or entrypoints; see `tenants`."""
+        """Puts the names that a limited caller chooses into its zones or entrypoints; see `tenants`."""
         self._scoped: QueueService | None = None if self._limited else service
         self._scopes = frozenset(scope for scope in Scope if principal.may(scope))
 
     @property
     def _own(self) -> QueueService:
-        """The queue as far as the caller may name jobs and schedules in it. What is beyond is not there: that is
-        judged where a call is carried out, and not before, when a name could still change its owner."""
+        """The queue, restricted to the jobs and schedules that the caller may name; all others appear not to exist. The
+        check happens where the call is carried out, because a name could change its owner after an earlier check."""
         if self._scoped is None:
             reach = msgspec.structs.replace(self.principal.reach, schedules_max=self._limits.schedules_per_tenant)
             self._scoped = cast(ScopedService, self.service).within(reach)
@@ -246,7 +246,7 @@ class Border(QueueService):
         return cast("Awaitable[A]", getattr(self, _METHODS.get(kind, "_on_job"))(request))
 
     def _with_own_id(self, request: Any) -> Any:
-        """Request ids are their callers' own: others who say the same mean another request."""
+        """Scope the request id to its caller: the same id from another caller is another request."""
         checks.name("request_id", request.request_id, checks.NAME_MAX)
         if self._scope is None:
             return request
@@ -271,7 +271,7 @@ class Border(QueueService):
         return [self._own_or_as_asked(job, spec) for job, spec in zip(added, specs, strict=True)]
 
     def _admit(self, request: requests.Admit) -> Awaitable[Admission]:
-        """What is in the parts, the queue itself checks when it has read them."""
+        """Checks the request only; the queue checks the contents of the parts when it reads them."""
         if request.generation:
             raise InvalidInputError("generation is for the brokers of a ring among themselves: leave it out")
         checks.source(request.source)
@@ -279,12 +279,12 @@ class Border(QueueService):
         checked = checked_parts(request.parts)
         checks.flag("skip_known", request.skip_known)
         if self._limited:
-            # Callers who can write staged objects wrote them into the bucket itself, past every border.
+            # Callers that can write staged objects bypass this border: they write to the bucket directly.
             raise _beyond(request, "every entrypoint and every zone")
         return self.service.call(msgspec.structs.replace(request, parts=checked))
 
     def _check_specs(self, specs: Any) -> None:
-        """All of them or none. One loop without calls for a plain job: a bulk of 10,000 is to cost little here."""
+        """Accept all specs or none. A plain job costs no function call in this loop, to keep a bulk of 10,000 cheap."""
         if not isinstance(specs, list | tuple):
             raise InvalidInputError(f"specs must be a list of jobs, not {type(specs).__name__}")
         if len(specs) > self._limits.jobs_per_enqueue:
@@ -293,7 +293,8 @@ class Border(QueueService):
                 "enqueue them in several calls"
             )
         payload_max = self._limits.payload_bytes
-        # Most of a bulk has these in common; the list itself is none of them.
+        # Most jobs of a bulk share these values, so each distinct one is checked once. The list is a start value that
+        # equals none of them.
         checked: object = specs
         attempts: object = specs
         crashes: object = specs
@@ -330,8 +331,8 @@ class Border(QueueService):
                     raise InvalidInputError(f"{name} is for the queue to set, not for its callers")
 
     def _own_or_as_asked(self, job: JobRecord, spec: JobSpec) -> JobRecord:
-        """Whoever names the key, or the request id, of a job that is none of theirs gets its id, as they must, but
-        not what is in it."""
+        """A caller that names the key or request id of a job outside its reach gets the job's id, as deduplication
+        requires, but not its contents."""
         if self._reaches(job):
             return self._shown(job)
         return JobRecord(msgspec.structs.replace(spec, id=job.spec.id), 0, job.created_ms, JobState.READY, job.due_ms)
@@ -373,16 +374,16 @@ class Border(QueueService):
                 self._under_way.waits -= 1
         if claimed and waits and self._book is not None:
             await self._take_back_if_revoked(self._book, claimed)
-        # A token may have been limited since it claimed these.
+        # The token may have been limited after it claimed these.
         return [self._shown(job) for job in claimed if self._reaches(job)] if self._limited else claimed
 
     async def _take_back_if_revoked(self, book: TokenBook, claimed: list[JobRecord]) -> None:
-        """A token may be taken back while its worker waits for a job."""
+        """Give claimed jobs back if the token was revoked while its worker waited."""
         try:
             book.current(self.principal)
         except NotAuthenticatedError:
             for job in claimed:
-                with suppress(CasqueError):  # then its lease runs out
+                with suppress(CasqueError):  # the lease runs out instead
                     await self.service.call(GiveBack(job.spec.id, job.token))
             raise
 
@@ -402,7 +403,7 @@ class Border(QueueService):
             checks.zone(zone)
 
     def _own_entrypoints(self, request: Request[Any], asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """What a limited worker may claim of what it asked for; any is all of its own."""
+        """The requested entrypoints that a limited worker may claim; no request means all of its own."""
         principal = self.principal
         if asked is None:
             if principal.entrypoints is None:
@@ -449,7 +450,7 @@ class Border(QueueService):
         return await self._own.call(Settle(tuple(outcomes), request.request_id)) if outcomes else []
 
     def _checked_outcomes(self, outcomes: Any) -> list[Outcome]:
-        """One loop without calls for a plain ack: a hundred thousand of them are to cost little here."""
+        """A plain ack costs no function call in this loop, to keep a hundred thousand of them cheap."""
         most, result_max = self._limits.outcomes_per_settle, self._limits.result_bytes
         if not isinstance(outcomes, list | tuple) or len(outcomes) > most:
             raise InvalidInputError(f"outcomes must be a list of at most {most:,}; settle the rest in another call")
@@ -525,7 +526,7 @@ class Border(QueueService):
         return self.service.call(request)
 
     def _check_whole_zone(self, request: Request[Any], zone: str) -> None:
-        """The holder of a zone keeps all of its jobs from others, so it must be one who may have all of them."""
+        """Require reach over the whole zone: its holder keeps all of the zone's jobs from other workers."""
         checks.zone(zone)
         if self._limited:
             if self.principal.entrypoints is not None:
@@ -535,7 +536,7 @@ class Border(QueueService):
     # --- admin ---
 
     async def _on_job(self, request: Any) -> JobRecord | None:
-        """Of a request that names one job, and no lease."""
+        """Handle a request that names one job and no lease."""
         _check_job_id(request.job_id)
         request.check()
         return self._own_or_none(await self._own.call(request))
@@ -555,7 +556,7 @@ class Border(QueueService):
         return self.service.call(SetGate(gate, request.entrypoint, request.request_id))
 
     def _set_zone(self, request: SetZone) -> Awaitable[None]:
-        """Shares and limits are for those who manage all zones: one of them would give itself everything."""
+        """Only for callers that manage all zones: a caller limited to one zone could give it the whole queue."""
         checks.zone(request.zone)
         checks.zone_rules(request.rules)
         if self._limited:
@@ -563,7 +564,7 @@ class Border(QueueService):
         return self.service.call(request)
 
     def _check_managed_all(self, request: Request[Any], entrypoint: str | None, zone: str | None) -> None:
-        """That the caller may do this to all jobs of the entrypoint, of the zone, or to all there are."""
+        """Require that the caller may do this to all jobs of the entrypoint, of the zone, or of the queue."""
         if zone is not None:
             checks.zone(zone)
         if entrypoint is not None:
@@ -599,7 +600,7 @@ class Border(QueueService):
         return self._shown_schedule(await self._own.call(SetSchedule(spec)))
 
     async def _stored_name(self, name: str) -> str | None:
-        """What a schedule of this caller, which it calls so, is called in the queue."""
+        """The stored name of the schedule that this caller knows as `name`."""
         assert self._naming is not None
         for schedule in await self.service.call(ListSchedules()):
             if self._reaches_spec(schedule.spec.job) and self._naming.is_called(schedule, name):
@@ -620,7 +621,7 @@ class Border(QueueService):
         await self._own.call(DropSchedule(await self._checked_name(request.name)))
 
     async def _checked_name(self, name: str) -> str:
-        """What the queue calls a schedule that this caller calls so."""
+        """The checked form of `_stored_name`."""
         checks.text("name", name, checks.KEY_MAX)
         if self._naming is None:
             return name
@@ -670,8 +671,7 @@ class Border(QueueService):
         return await self._own_page(request, request.limit)
 
     async def _own_page(self, request: ListJobs, limit: int) -> list[JobRecord]:
-        """The queue cannot count over jobs that it does not know to leave out, so it is asked on until there are
-        enough."""
+        """The queue cannot skip jobs outside the caller's reach, so ask for more pages until there are enough jobs."""
         found: list[JobRecord] = []
         size, after = max(limit, _PAGE), request.after
         while True:
@@ -682,12 +682,12 @@ class Border(QueueService):
             after = page[-1].sequence
 
     async def _stats(self, request: GetStats) -> Stats:
-        """Of a limited caller's own jobs as they are in the queue: what others do, and how much of it, is not theirs
-        to know. What is finished is not counted by entrypoint anywhere, so it is left out."""
+        """Count a limited caller's own jobs that are in the queue; the activity of others stays hidden. Finished jobs
+        are not counted by entrypoint anywhere, so they are left out."""
         if not self._limited:
             return await self.service.call(request)
         everything = await self.jobs()
-        # Only the queue knows its own time, and with it which delayed jobs have become ready.
+        # Only the queue knows its own time, which decides which delayed jobs are ready.
         ready = {job.spec.id for job in await self.jobs(states=frozenset({JobState.READY}))}
         counts = dict.fromkeys(JobState, 0)
         for job in everything:
@@ -723,7 +723,7 @@ class Border(QueueService):
         return self._counted(events) if follow else events
 
     async def _counted(self, events: AsyncGenerator[QueueEvent]) -> AsyncGenerator[QueueEvent]:
-        """Readers that follow are counted from their first question to their end."""
+        """Count a following reader from its first request until it ends."""
         async with aclosing(events):
             if self._under_way.followers >= self._limits.followers:
                 raise LimitReachedError("readers that follow the events, of one token", self._limits.followers)
@@ -735,25 +735,25 @@ class Border(QueueService):
                 self._under_way.followers -= 1
 
     async def _own_events(self, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
-        """Most events name only a job, so whose it is has to be remembered: the jobs that are there now, and those that
-        are added from where the reading begins. A job that was there at `from_position` and is gone by now is not
-        shown, because nobody knows any more whose it was."""
-        # Without a position: begin reading before the look at the jobs, and showing after it, so that no job can be
-        # added unseen in between.
+        """Most events name only a job, so track which jobs are the caller's own: those that exist now, and those added
+        after the start position. Events of a job that existed at `from_position` and is gone by now are left out,
+        because its owner is no longer known."""
+        # Without a position: start reading before listing the jobs, and yielding after it, so that no job added in
+        # between is missed.
         start = (await self.service.stats()).position if from_position is None else from_position
         own = {job.spec.id for job in await self.jobs()}
         if from_position is None:
             shown_after = (await self.service.stats()).position
         else:
             shown_after = from_position
-            # What is told of an id before the job was added that has it now is about another job, maybe of others.
+            # Events with an id from before the current job of that id was added belong to another job, maybe of others.
             async with aclosing(self.service.events(from_position=start, follow=False)) as past:
                 own -= {str(event.job_id) async for event in past if event.kind is EventKind.ADDED}
         events = self.service.events(from_position=start, follow=follow)
         async with aclosing(self._while_valid(events)) as valid:
             async for event in valid:
                 if event.kind is EventKind.ADDED:
-                    # An id may have been that of another job before.
+                    # The id may have belonged to another job before.
                     (own.add if self._reaches_fields(event) else own.discard)(str(event.job_id))
                 if event.job_id in own and event.position > shown_after:
                     yield event if self._naming is None else self._naming.shown_event(event)
@@ -788,7 +788,7 @@ class Border(QueueService):
                     yield job if self._naming is None else self._naming.shown_archived(job)
 
     async def _while_valid(self, answers: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
-        """A token that is taken back ends what it began."""
+        """End the answer when the token is revoked."""
         async with aclosing(answers):
             async for answer in answers:
                 if self._book is not None and self._book.current(self.principal) is not self.principal:
@@ -817,7 +817,7 @@ class Border(QueueService):
 
 
 def _beyond(request: Request[Any], reach: str) -> NotAllowedError:
-    """Its caller has the scope, but not for this."""
+    """The caller has the scope, but not for this job, zone or entrypoint."""
     return NotAllowedError(request.scope.value, verb_of(type(request)), reach)
 
 
@@ -881,4 +881,4 @@ _METHODS: dict[type[Request[Any]], str] = {
     CopyZone: "_copy_zone",
     HasDue: "_has_due",
 }
-"""Those for shards are in `shard_border`: no caller of this border has their scope. The others name one job."""
+"""Requests for shards are in `shard_border`: no caller of this border has their scope. The others name one job."""

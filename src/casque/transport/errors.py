@@ -1,7 +1,7 @@
-"""How an error crosses a wire: by name and arguments, so that it is the same error on the other side.
+"""Errors on a wire: sent as name and arguments, and rebuilt as the same error on the other side.
 
-One table says which gRPC code and which HTTP status each error has. A client that knows casque goes by the name; any
-other client goes by the code.
+One table maps each error to its gRPC code and HTTP status. A casque client uses the name; any other client uses the
+code.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.QueueReplacedError: ("UNKNOWN", 500),
     errors.CasqueError: ("INTERNAL", 500),
 }
-"""Error to gRPC code and HTTP status. 421 (misdirected) and `UNKNOWN` are for those who follow leaders: ask elsewhere;
-the second may have been done and is asked again with its request id."""
+"""Error to gRPC code and HTTP status. Clients that follow leaders retry elsewhere on 421 (misdirected) and `UNKNOWN`;
+after `UNKNOWN` the call may have been carried out, so they repeat it with its request id."""
 
 _BY_NAME = {kind.__name__: kind for kind in TABLE}
 
 
 class WireError(msgspec.Struct, frozen=True):
-    """An error on its way."""
+    """The wire form of an error."""
 
     error: str
     message: str
@@ -71,7 +71,7 @@ def grpc_code(error: CasqueError) -> str:
 
 
 def code_of(name: str) -> str:
-    """The gRPC code of an error that only its name is known of."""
+    """The gRPC code for an error's name."""
     return TABLE[_BY_NAME[name]][0]
 
 
@@ -80,7 +80,7 @@ def http_status(error: CasqueError) -> int:
 
 
 def name_of(error: CasqueError) -> str:
-    """Its name on the wire and in metrics: one of the table's, never one that an application made up."""
+    """The error's name on the wire and in metrics: always one from the table, never an application's own."""
     return _known(type(error)).__name__
 
 
@@ -92,7 +92,7 @@ def to_wire(error: CasqueError) -> WireError:
 
 
 def from_wire(wire: WireError) -> CasqueError:
-    """An error of a newer release than this one is the most general that says the same."""
+    """Rebuild the error. One of a newer release becomes the closest general error."""
     kind = _BY_NAME.get(wire.error)
     if kind is None:
         return errors.UnknownOutcomeError(f"{wire.error}: {wire.message}")
@@ -107,5 +107,5 @@ def _row(kind: type[CasqueError]) -> tuple[str, int]:
 
 
 def _known(kind: type[BaseException]) -> type[CasqueError]:
-    """The nearest class that the table names: applications may have subclasses of their own."""
+    """The nearest class in the table: applications may define subclasses."""
     return next(base for base in kind.__mro__ if base in TABLE)

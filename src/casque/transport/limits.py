@@ -1,4 +1,4 @@
-"""Limits of a broker by their names, as `casque serve --limit NAME=VALUE` sets them."""
+"""Look up a broker's limits by name, for `casque serve --limit NAME=VALUE`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def changed(given: dict[str, str], *all_limits: msgspec.Struct) -> list[msgspec.
     """The same limits with some of them changed; each name belongs to one of them.
 
     Raises:
-        InvalidInputError: there is no limit of that name, or the value is no number for it.
+        InvalidInputError: there is no limit of that name, or its value is not a valid number.
     """
     known = [name for limits in all_limits for name in limits.__struct_fields__]
     for name in given:

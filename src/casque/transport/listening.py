@@ -1,4 +1,4 @@
-"""Where a broker listens, and whether it may: an open door to a network is opened on purpose or not at all."""
+"""Parse listen addresses, and refuse to expose an unprotected port to a network unless asked to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Address(msgspec.Struct, frozen=True):
     host: str
     """A name or an IP address, without brackets."""
     port: int
-    """0: whichever is free."""
+    """0: any free port."""
 
     @classmethod
     def parse(cls, text: str, *, option: str = "address") -> Address:
@@ -42,7 +42,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Nobody but this machine can reach it."""
+        """True if only this machine can reach it."""
         ip = self._ip
         if ip is None:
             return self.host.rstrip(".").lower() == "localhost"
@@ -51,7 +51,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_wildcard(self) -> bool:
-        """Every address of this machine: one can listen there, but nobody can call it."""
+        """True for 0.0.0.0 and ::, which a server can listen on but no client can call."""
         ip = self._ip
         if ip is None:
             return False
@@ -59,7 +59,7 @@ class Address(msgspec.Struct, frozen=True):
         return (mapped or ip).is_unspecified
 
     def at(self, port: int) -> Address:
-        """The same host with the port that was free."""
+        """The same host with the port that the system chose."""
         return Address(self.host, port)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def check_exposure(address: Address, *, tls: bool, tokens: bool, insecure: bool, option: str = "--listen") -> None:
-    """Raises InvalidInputError for a door that stands open to a network, unless that is what was asked for."""
+    """Raises InvalidInputError for an unprotected port that a network can reach, unless `insecure` is set."""
     if address.is_loopback or insecure or (tls and tokens):
         return
     missing = " and ".join(
@@ -87,11 +87,11 @@ def check_exposure(address: Address, *, tls: bool, tokens: bool, insecure: bool,
 
 
 def advertised(listen: Address, advertise: str | None) -> Address:
-    """How others are told to reach the broker that listens there.
+    """The address that other processes use to reach the broker listening on `listen`.
 
     Raises:
-        InvalidInputError: nobody could reach it there. Two brokers that both called themselves 0.0.0.0 would each
-            take the other for themselves.
+        InvalidInputError: the address is not reachable. Two brokers that both advertised 0.0.0.0 would each take the
+            other for themselves.
     """
     if advertise is None:
         if listen.is_wildcard:
@@ -119,6 +119,6 @@ def _is_ip(text: str, version: int) -> bool:
 
 
 def _looks_numeric(host: str) -> bool:
-    """127.1 and 0 are addresses to a resolver and names to nobody: whether they are loopback is not to be guessed."""
+    """True for 127.1 and 0, which are addresses to a resolver only: do not guess whether they are loopback."""
     last = host.rstrip(".").rpartition(".")[2]
     return last.isdecimal() or last.lower().startswith("0x")

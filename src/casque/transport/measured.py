@@ -1,4 +1,4 @@
-"""A service whose calls are counted and timed, whichever wire they came by."""
+"""A service that counts and times its calls, for every wire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A = TypeVar("A")
 
 
 def measuring(admit: Admit, metrics: Metrics) -> Admit:
-    """The same hook for a server, with everything counted that it lets through."""
+    """The same hook for a server, counting every call that it admits."""
 
     def admitted(authorization: str | None) -> Wrapper:
         return _Measuring(admit(authorization), metrics)
@@ -30,7 +30,7 @@ def measuring(admit: Admit, metrics: Metrics) -> Admit:
 
 
 class _Measuring:
-    """A session's wrapper is asked for every call, and mostly has the same service in its hands as before."""
+    """Wraps a session's service. Asked for every call, and mostly for the same service as before."""
 
     def __init__(self, wrapper: Wrapper, metrics: Metrics) -> None:
         self._wrapper = wrapper
@@ -47,7 +47,7 @@ class _Measuring:
 
 
 class Numbers:
-    """What is counted about calls. To be made once before the first call, so that there are zeros to be seen."""
+    """Metrics about calls. Create it before the first call, so that the counters show up at zero."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.calls = metrics.counter(
@@ -64,7 +64,7 @@ class Numbers:
 
 
 class OfVerb:
-    """The numbers of one verb, found once: thousands of calls a second are counted here."""
+    """The metrics of one verb, looked up once: thousands of calls a second are counted here."""
 
     __slots__ = ("_numbers", "_ok", "_verb", "in_flight", "seconds")
 
@@ -84,14 +84,14 @@ class OfVerb:
             if isinstance(error, audit.REFUSALS):
                 audit.refused(self._verb, error)
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
-            outcome = "cancelled"  # the caller has left
+            outcome = "cancelled"  # the caller disconnected
         else:
             outcome = "failure"
         self._numbers.calls.of(self._verb, outcome).add()
 
 
 class Measured(QueueService):
-    """Satisfies `QueueService` by passing everything on, and counts it."""
+    """Satisfies `QueueService` by counting every call and passing it on."""
 
     def __init__(self, service: QueueService, metrics: Metrics) -> None:
         self._service = service
@@ -101,7 +101,7 @@ class Measured(QueueService):
 
     async def call(self, request: Request[A]) -> A:
         kind = type(request)
-        # Without a coroutine in between: this is called for everything.
+        # No coroutine in between: every call passes here.
         with self._counting(verb_of(kind)):
             if kind is Dequeue and cast(Dequeue, request).wait_s > 0:
                 with self._waiting():
@@ -145,13 +145,13 @@ class Measured(QueueService):
         if numbers is None:
             numbers = self._verbs[verb] = self._numbers.of(verb)
         if self._now is None:
-            # Once: to ask for the running loop is a system call on some versions of Python.
+            # Once: asking for the running loop is a system call on some versions of Python.
             self._now = asyncio.get_running_loop().time
         return _Counting(numbers, self._now)
 
 
 class _Counting:
-    """One call, from its beginning to its end."""
+    """Times one call."""
 
     __slots__ = ("_began", "_now", "_numbers")
 

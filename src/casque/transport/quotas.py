@@ -1,7 +1,7 @@
-"""How much of a server one address, and one principal, may have at the same time.
+"""Bounds on how much of a server one address, and one principal, may use at the same time.
 
-A place is taken before a request is read and given back when its call has ended, so that what a caller can hold is
-bounded whether it has a token or not. Nothing here waits but `room_for_bytes`: beyond a limit a call is refused.
+A place is taken before a request is read and given back when its call has ended, so usage is bounded with or without a
+token. Only `room_for_bytes` and `room_in_time` wait; otherwise a call beyond a limit is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from casque.errors import LimitReachedError
 
 
 class Counts:
-    """Numbers by name. A name that stands at zero is forgotten."""
+    """Counters by name. A counter at zero is dropped."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, int] = {}
@@ -33,7 +33,7 @@ class Counts:
 
     def remove(self, name: str, by: int = 1) -> None:
         self.total -= by
-        left = self._by_name.get(name, 0) - by  # one of nothing may have been forgotten already
+        left = self._by_name.get(name, 0) - by  # a share of size 0 may have been dropped already
         assert left >= 0
         if left:
             self._by_name[name] = left
@@ -42,7 +42,7 @@ class Counts:
 
 
 class Places:
-    """Calls of one kind that are under way: of all, and of each who calls."""
+    """Calls of one kind under way, in total and per caller."""
 
     def __init__(self, what: str, of_whom: str, *, most: int, each: int) -> None:
         self._what = what
@@ -69,7 +69,7 @@ class Places:
 
 
 class Connections:
-    """Connections of an address that have calls under way. One without any ends by itself after a while."""
+    """Connections per address that have calls under way. An idle connection closes by itself after a while."""
 
     def __init__(self, *, each: int) -> None:
         self._each = each
@@ -92,8 +92,7 @@ class Connections:
 
 
 class Bytes:
-    """What is held for callers, by principal, in bytes: requests that were read and are not answered yet, or answers
-    that were made and are not taken yet."""
+    """Bytes held for callers, by principal: requests read but not answered, or answers produced but not taken."""
 
     def __init__(self, *, most: int, each: int, what: str = "bytes of requests under way") -> None:
         self._most = most
@@ -107,7 +106,7 @@ class Bytes:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether somebody waits until others give some back."""
+        """True if a caller is waiting for others to give bytes back."""
         return bool(self._waiting)
 
     def refusal(self) -> LimitReachedError:
@@ -122,7 +121,7 @@ class Bytes:
             raise self.refusal()
 
     async def room_for_bytes(self, name: str) -> None:
-        """Until there is room: whoever sends more is read later."""
+        """Wait until there is room, which delays reading from a caller that sends too much."""
         while not self.has_room(name):
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting[waiting] = None
@@ -163,7 +162,7 @@ class Bytes:
 
 
 class Rate:
-    """Calls per second of each principal, with a second's worth at once. None: as many as they like."""
+    """Calls per second per principal, with a burst of one second's worth. None: unlimited."""
 
     def __init__(self, per_second: int | None, clock: Clock) -> None:
         self._per_second = per_second
@@ -175,7 +174,7 @@ class Rate:
         return self._per_second is not None
 
     def spend(self, name: str, calls: int) -> float:
-        """Count them; for how many seconds their caller is to wait before the next ones."""
+        """Count these calls and return the seconds that the caller has to wait before its next ones."""
         if self._per_second is None:
             return 0.0
         now_ms = self._clock.monotonic_ms()

@@ -1,4 +1,4 @@
-"""What somebody who calls may do, and with which jobs."""
+"""Principals: what a caller may do, and with which jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ANYBODY", "Principal", "Scope"]
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Somebody who calls, as the border knows them.
+    """A caller, as the border knows it.
 
     >>> mailer = Principal("mailer", frozenset({Scope.WORK}), entrypoints=("mail.*", "fax"))
     >>> mailer.may(Scope.WORK), mailer.may(Scope.ADMIN)
@@ -25,16 +25,16 @@ class Principal(msgspec.Struct, frozen=True):
     entrypoints: tuple[str, ...] | None = None
     """Names, or `prefix.*` for all that begin with `prefix.`. None: all."""
     zones: frozenset[str] | None = None
-    """None: all, and jobs without a zone too, which a principal that is limited to zones does not reach."""
+    """None: all zones, and jobs without a zone, which a principal limited to zones does not reach."""
     token: str | None = None
-    """The id of the token that said so, which is no secret."""
+    """The id of the token behind this principal. Not a secret."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or (Scope.ADMIN in self.scopes and scope is not Scope.PEER)
 
     @property
     def limited(self) -> bool:
-        """Not to what may be done, but to which jobs."""
+        """True if restricted to some jobs, whatever the scopes are."""
         return self.entrypoints is not None or self.zones is not None
 
     def reaches(self, entrypoint: str, zone: str | None) -> bool:
@@ -51,11 +51,11 @@ class Principal(msgspec.Struct, frozen=True):
         return Reach(self.entrypoints, self.zones)
 
     def exact(self) -> tuple[str, ...] | None:
-        """Its entrypoints, if they can be listed: without a pattern among them."""
+        """The entrypoints if none of them is a pattern."""
         if self.entrypoints is None or any(own.endswith(".*") for own in self.entrypoints):
             return None
         return self.entrypoints
 
 
 ANYBODY = Principal("anybody", frozenset({Scope.ADMIN}))
-"""Everybody who reaches a broker without tokens."""
+"""The principal of every caller of a broker without tokens."""

@@ -1,4 +1,4 @@
-"""The answers to many outcomes on their way over a wire: only those that were refused, by the name of the error."""
+"""Wire form of the answers to many outcomes: only the refused ones, grouped by error name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from casque.transport.errors import WireError, from_wire, name_of
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Outcomes that were not carried out, and why."""
+    """Outcomes that were refused, and why."""
 
     error: str
     places: list[int]
-    """Which they are, counted from 0 in the order of the request."""
+    """Their positions, counted from 0 in the order of the request."""
 
 
 def refused_among(answers: Sequence[CasqueError | None]) -> list[Refused]:
-    """Those that were refused; whoever asked knows the jobs and tokens, and can make the errors whole again."""
+    """The refused outcomes. The caller knows the jobs and tokens, so it can rebuild the full errors."""
     places: dict[str, list[int]] = {}
     for place, answer in enumerate(answers):
         if answer is not None:

@@ -1,7 +1,7 @@
-"""The border of a shard: what one broker of a ring asks another is checked like what comes from outside.
+"""The border of a shard: requests from another broker of a ring are checked like requests from outside.
 
-It has passed a border once, at the broker that was asked first. That one may be of another release, misconfigured or
-somebody else who got hold of its credential, and what is committed here is read by every leader to come.
+A request has passed a border already, at the broker that received it. But that broker may run another release or be
+misconfigured, or an attacker may hold its credential, and every later leader reads what is committed here.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import Admission, JobRecord, Reach
 
 DERIVED_MAX = 4 * checks.NAME_MAX
-"""A ring makes ids and sources for its shards from those that callers gave, which are longer."""
+"""Limit for the ids and sources that a ring derives for its shards; they are longer than those of callers."""
 GENERATION_MAX = 2**53
 ASKED_MAX = 10_000
-"""Jobs, zones and keys that a shard is asked for in one call."""
+"""Maximum number of jobs, zones or keys in one request to a shard."""
 
 
 def admit_peers(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
-    """The hook for other brokers of a ring: with a token of the scope `peer`, which is for nothing else. Without a
-    book everybody who reaches the broker is one."""
+    """The hook for other brokers of a ring. It requires a token of the scope `peer`, which allows nothing else. Without
+    a book, every caller that reaches the broker counts as a peer."""
 
     def admitted(authorization: str | None) -> Wrapper:
         principal = None if book is None else as_peer(book.principal_for(authorization))
@@ -46,7 +46,7 @@ def admit_peers(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admi
                 as_peer(book.current(principal))
             audit.calls_as(principal or ANYBODY)
             if border is None or audited is None or border.service is not service:
-                border = ShardBorder(cast(ShardService, service), limits)  # what peers come for are shards
+                border = ShardBorder(cast(ShardService, service), limits)  # peers only ever call shards
                 audited = Audited(border)
             return cast(QueueService, audited)
 
@@ -66,7 +66,7 @@ def as_peer(principal: Principal) -> Principal:
 
 
 class ShardBorder(Border, ShardService):
-    """Satisfies `ShardService` in front of a shard. Another broker may do everything, if it is well-formed."""
+    """Satisfies `ShardService` in front of a shard. Another broker may make any well-formed request."""
 
     service: ShardService
 
@@ -94,14 +94,14 @@ class ShardBorder(Border, ShardService):
     def _admit(self, request: requests.Admit) -> Awaitable[Admission]:
         checks.name("source", request.source, DERIVED_MAX)
         checks.batch(request.batch)
-        # Without parts it is said that nothing of this batch will ever come.
+        # No parts means that nothing of this batch will ever come.
         checked = checked_parts(request.parts) if request.parts else ()
         checks.flag("skip_known", request.skip_known)
         _check_generation(request.generation)
         return self._shard.call(msgspec.structs.replace(request, parts=checked))
 
     def _adopt(self, request: Adopt) -> Awaitable[int]:
-        # With generation 0 it is only asked what it knows.
+        # Generation 0 only asks what the shard knows.
         _check_generation(request.generation)
         checks.whole("size", request.size, 1 if request.generation else 0, SHARDS_MAX)
         return self._shard.call(request)

@@ -1,10 +1,10 @@
-"""Names of a tenant: what a limited token calls a job, a key or a schedule is called so in its zone or entrypoint.
+"""Names of a tenant: a limited token's names for jobs, keys and schedules are scoped to its zone or entrypoint.
 
-A queue has one space of names for all. Whoever may choose names in it could take those that another tenant will choose,
-learn which ones are taken, and be taken for the owner of what another job of the same name did. So the border puts
-before every name that such a token chooses what the token is limited to: the job's zone, or, for a token without zones,
-its entrypoint. Two tenants never meet: what stands before a name ends with a mark, the first part of which is escaped
-inside, and the second tells zones from entrypoints.
+A queue has one namespace. A caller free to choose names in it could take the names that another tenant will choose,
+learn which ones are taken, and pass for the owner of what another job of the same name did. So the border prefixes
+every name that a limited token chooses with what the token is limited to: the job's zone, or, for a token without
+zones, its entrypoint. Prefixes of two tenants never collide: each ends with a mark whose first character is escaped
+inside the owner's name, and whose second separates zones from entrypoints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from casque.types import JobRecord, JobSpec, Reach, Schedule, ScheduleSpec
 OF_ZONE = "::"
 OF_ENTRYPOINT = ":~"
 OWNER_MAX = 64
-"""A longer zone or entrypoint stands there as a hash: an id must stay short enough to be one."""
+"""A longer zone or entrypoint is replaced by its hash, to keep ids within their length limit."""
 _HASH = "%h"
 
 
@@ -32,13 +32,13 @@ def prefix(owner: str, mark: str = OF_ZONE) -> str:
     """
     escaped = owner.replace("%", "%25").replace(":", "%3A")
     if len(escaped) > OWNER_MAX:
-        # An escaped name has no %h in it.
+        # An escaped name never contains %h.
         escaped = _HASH + blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return escaped + mark
 
 
 class Naming:
-    """How the names of one limited caller are stored, and shown to it."""
+    """Translates the names of one limited caller to stored names and back."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -51,28 +51,28 @@ class Naming:
         return prefix(entrypoint, OF_ENTRYPOINT)
 
     def scoped_spec(self, spec: JobSpec) -> JobSpec:
-        """A job as it is stored for a caller who asked for `spec`. One that has the prefix before its id already is the
-        same job: whoever enqueues again what it was shown means that."""
+        """The spec to store for a caller that asked for `spec`. An id that has the prefix already stays as it is: a
+        caller that enqueues a job under the id it was given means the same job."""
         begin = self._prefix(spec.entrypoint, spec.zone)
         job_id = _scoped("id", begin, spec.id, checks.NAME_MAX)
         return msgspec.structs.replace(spec, id=job_id, key=_scoped_key(begin, spec.key))
 
     def scoped_schedule(self, spec: ScheduleSpec, known: str | None) -> ScheduleSpec:
-        """`known`: under which name it is stored already, if it is."""
+        """`known`: the name under which the schedule is stored already, if it is."""
         begin = self._prefix(spec.job.entrypoint, spec.job.zone)
         name = known or _scoped("schedule", begin, spec.name, checks.SCHEDULE_MAX)
         job = msgspec.structs.replace(spec.job, key=_scoped_key(begin, spec.job.key))
         return msgspec.structs.replace(spec, name=name, job=job)
 
     def is_called(self, schedule: Schedule, name: str) -> bool:
-        """Whether this caller calls a schedule of its own so. One from before prefixes is called as it is stored."""
+        """True if this caller knows the schedule by `name`. A schedule from before prefixes keeps its name."""
         return name in (schedule.name, self._shown_name(schedule))
 
     def shown_key(self, key: str, entrypoint: str, zone: str | None) -> str:
         return key.removeprefix(self._prefix(entrypoint, zone))
 
     def shown_job(self, job: JobRecord) -> JobRecord:
-        """With its key as its caller knows it. Ids stay as they are stored: they are what later calls name."""
+        """The job with its key as the caller knows it. Ids stay as stored: later calls use them."""
         spec = job.spec
         if spec.key is None or (key := self.shown_key(spec.key, spec.entrypoint, spec.zone)) == spec.key:
             return job
@@ -99,7 +99,7 @@ class Naming:
         return msgspec.structs.replace(job, key=self.shown_key(job.key, job.entrypoint, job.zone))
 
     def _shown_name(self, schedule: Schedule) -> str:
-        """Its job may have moved to another zone or entrypoint since it was named."""
+        """The caller's name for it. Its job may have moved to another zone or entrypoint since it was named."""
         stored, job = schedule.name, schedule.spec.job
         mark = OF_ZONE if self._by_zone else OF_ENTRYPOINT
         owner, found, name = stored.partition(mark)

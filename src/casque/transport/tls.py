@@ -1,7 +1,7 @@
 """TLS from files: a certificate, its key and, for mutual TLS, the authority of the clients' certificates.
 
-Everything that can be wrong with them is found when a broker starts, by a handshake with itself, and not when the first
-client calls. They are read once: a broker with a new certificate is a broker that was restarted.
+A broker finds problems with them when it starts, by a handshake with itself, and not when the first client calls. The
+files are read once: restart the broker to load a new certificate.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from casque.telemetry import logger
 
 SOON = timedelta(days=14)
 EXPIRED = 10
-"""OpenSSL's number for a certificate whose time is over."""
+"""OpenSSL's error code for an expired certificate."""
 
 _log = logger("transport.tls")
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Where the files of a server are, all of them PEM."""
+    """Paths of a server's files, all of them PEM."""
 
     cert: Path
-    """The server's certificate, followed by those between it and its authority."""
+    """The server's certificate, followed by the intermediate ones up to its authority."""
     key: Path
     client_ca: Path | None = None
-    """With it, only clients with a certificate of this authority get in."""
+    """If set, only clients with a certificate of this authority may connect."""
 
     def load(self, *, clock: Clock | None = None) -> Tls:
-        """Read the files and try them out. A certificate that has expired, or is about to, is logged.
+        """Read and test the files. An expired certificate, or one about to expire, is logged.
 
         Raises:
             InvalidInputError: names the file and what is wrong with it.
@@ -53,7 +53,9 @@ class TlsFiles(msgspec.Struct, frozen=True):
             try:
                 context.load_verify_locations(cafile=self.client_ca)
             except ssl.SSLError as error:
-                raise InvalidInputError(f"{self.client_ca} has no certificates in PEM form: {_said(error)}") from error
+                raise InvalidInputError(
+                    f"{self.client_ca} has no certificates in PEM form: {_reason(error)}"
+                ) from error
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
@@ -66,19 +68,19 @@ class TlsFiles(msgspec.Struct, frozen=True):
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise InvalidInputError(f"the key {self.key} does not belong to the certificate {self.cert}") from error
             raise InvalidInputError(
-                f"{self.cert} and {self.key} are not a certificate and its key in PEM form: {_said(error)}"
+                f"{self.cert} and {self.key} are not a certificate and its key in PEM form: {_reason(error)}"
             ) from error
         return context
 
     def _refuse_password(self) -> str:
-        # Without this OpenSSL would ask for it on the terminal, and a service has none.
+        # Without this, OpenSSL would prompt for it on the terminal, and a service has none.
         raise InvalidInputError(
             f"the key {self.key} is encrypted; a broker needs it plain: `openssl pkey -in {self.key} -out plain.pem`"
         )
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """What servers take: PEM for gRPC, a context for HTTP."""
+    """TLS settings for servers: PEM for gRPC, a context for HTTP."""
 
     cert: bytes
     key: bytes
@@ -91,8 +93,7 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 def _rehearse(server: ssl.SSLContext, cert: Path, clock: Clock) -> str | None:
-    """A handshake in memory with a client that trusts this very certificate; answers what is wrong with it, if anything
-    is."""
+    """Perform a handshake in memory with a client that trusts this certificate; returns the problem, or None."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -109,10 +110,10 @@ def _rehearse(server: ssl.SSLContext, cert: Path, clock: Clock) -> str | None:
     except ssl.SSLCertVerificationError as error:
         return "has expired" if error.verify_code == EXPIRED else f"is not good: {error.verify_message}"
     except ssl.SSLError as error:
-        return f"is not good: {_said(error)}"
-    shown = theirs.getpeercert()
-    assert shown is not None
-    left = timedelta(milliseconds=ssl.cert_time_to_seconds(str(shown["notAfter"])) * 1000 - clock.wall_ms())
+        return f"is not good: {_reason(error)}"
+    certificate = theirs.getpeercert()
+    assert certificate is not None
+    left = timedelta(milliseconds=ssl.cert_time_to_seconds(str(certificate["notAfter"])) * 1000 - clock.wall_ms())
     if left <= timedelta(0):
         return "has expired"
     return f"expires in {left.days} days" if left < SOON else None
@@ -127,5 +128,5 @@ def _read(path: Path, what: str) -> bytes:
         raise InvalidInputError(f"the TLS {what} at {path} cannot be read: {error.strerror or error}") from error
 
 
-def _said(error: ssl.SSLError) -> str:
+def _reason(error: ssl.SSLError) -> str:
     return error.reason or str(error)

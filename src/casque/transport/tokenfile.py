@@ -1,7 +1,7 @@
-"""The file that a broker's tokens are kept in, and how a token is made and taken back.
+"""The file that holds a broker's tokens, and how tokens are made and revoked.
 
-A token is `casque_<id>_<secret>`. The id is no secret: it finds the line in the file. Of the secret the file keeps a
-hash, so whoever reads the file, or a backup of it, cannot come in with what it says.
+A token is `casque_<id>_<secret>`. The id is not secret: it finds the line in the file. The file keeps a hash of the
+secret, so reading the file, or a backup of it, does not let anyone in.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _Hash: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the file says about a token. A field that this release does not know may be a limit that it would not
-    keep, so such a file is refused rather than half understood."""
+    """One token in the file. A field that this release does not know may be a limit that it would not enforce, so a
+    file with one is refused."""
 
     id: _Hex
     name: str
@@ -47,7 +47,7 @@ class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     zones: tuple[str, ...] | None = None
 
     def check(self) -> None:
-        """Raises InvalidInputError for what no token may say."""
+        """Raises InvalidInputError for an invalid value."""
         checks.name("name", self.name, checks.NAME_MAX)
         if not self.scopes:
             raise InvalidInputError(f"the token {self.name!r} needs a scope: {', '.join(Scope)}")
@@ -70,8 +70,8 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hash_of(secret: str) -> str:
-    """Plain SHA-256, with no salt and no stretching, is right here and only here: those slow down guessing, and there
-    is nothing to guess in 256 random bits. A slow hash would cost every call what it costs an attacker."""
+    """Plain SHA-256, without salt and stretching, is right here: those slow down guessing, and 256 random bits cannot
+    be guessed. A slow hash would cost every call what it costs an attacker."""
     return "sha256:" + sha256(secret.encode("ascii")).hexdigest()
 
 
@@ -79,7 +79,7 @@ def read(path: Path) -> tuple[StoredToken, ...]:
     """Every token in the file.
 
     Raises:
-        InvalidInputError: there is no such file, or it is not one of tokens; says what is wrong.
+        InvalidInputError: the file is missing or malformed; says what is wrong.
     """
     try:
         with path.open("rb") as file:
@@ -126,9 +126,9 @@ def add(
     expires: datetime | None = None,
     entropy: Entropy = secrets.token_bytes,
 ) -> str:
-    """Make a token and write it down; the answer is the only time that the token is ever shown.
+    """Create a token and store its hash. The returned token is never shown again.
 
-    The randomness is the operating system's: unlike ids and jitter, this has to be beyond anybody's guess.
+    The randomness is the operating system's: unlike ids and jitter, a token must be impossible to guess.
     """
     with _editing(path) as tokens:
         if any(token.name == name for token in tokens):
@@ -153,7 +153,7 @@ def add(
 
 
 def revoke(path: Path, name: str) -> StoredToken:
-    """Take a token back, by its name or its id. Raises InvalidInputError if there is none."""
+    """Revoke a token by its name or id. Raises InvalidInputError if there is none."""
     with _editing(path) as tokens:
         for token in tokens:
             if name in (token.name, token.id):
@@ -165,14 +165,14 @@ def revoke(path: Path, name: str) -> StoredToken:
 
 @contextmanager
 def _editing(path: Path) -> Iterator[list[StoredToken]]:
-    """The tokens, to be changed in place; written back whole, or not at all if the block raises."""
-    path = path.resolve()  # a link stays one
+    """Edit the tokens in place. They are written back as a whole, or not at all if the block raises."""
+    path = path.resolve()  # keep a symbolic link
     try:
         directory = os.open(path.parent, os.O_RDONLY)
     except OSError as error:
         raise InvalidInputError(f"the token file {path} cannot be written: {error.strerror or error}") from error
     try:
-        # Two commands at once would each write what they read, and the token of one would be lost.
+        # Without the lock, two commands at once would each write what they read, and one token would be lost.
         fcntl.flock(directory, fcntl.LOCK_EX)
         tokens = list(read(path)) if path.exists() else []
         yield tokens
@@ -186,7 +186,7 @@ def _editing(path: Path) -> Iterator[list[StoredToken]]:
 
 
 def _write(path: Path, tokens: list[StoredToken]) -> None:
-    """A broker that looks at the file while it is written sees the old one or the new one."""
+    """Write atomically: a broker that reads the file at the same time sees the old one or the new one."""
     body = msgspec.json.format(msgspec.json.encode(_Stored(1, tuple(tokens))), indent=2) + b"\n"
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600

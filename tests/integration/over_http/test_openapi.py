@@ -26,9 +26,9 @@ from casque.testing.hosting import leading
 from casque.testing.service_suite.jobs import staged
 from casque.transport.border import Wrapper, admit
 from casque.transport.http.openapi import describe
-from casque.transport.http.plain import Part
 from casque.transport.http.routes import ROUTES
 from casque.transport.http.server import HttpServer
+from casque.transport.http.simple_verbs import Part
 from casque.types import StagedPart
 
 TOKEN = "Bearer the-right-one"

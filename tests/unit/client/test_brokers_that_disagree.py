@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from casque.client.connecting import AddressFinder
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import AddressFinder
 from casque.client.remote import RemoteQueue, RemoteService
 from casque.clock import Random, SystemClock
 from casque.errors import NoLeaderError, QueueLedError, UnknownOutcomeError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from casque import Outcome, Queue
-from casque.client.reaching import AddressFinder
+from casque.client.connecting import AddressFinder
 from casque.client.remote import RemoteQueue
 from casque.clock import Random
 from casque.errors import (

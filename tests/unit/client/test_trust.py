@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from casque import ClientTlsFiles, InvalidInputError, Queue
-from casque.client import leading, reaching
-from casque.client.place import known_place, place_named
-from casque.client.reaching import peer_connect
+from casque.client import connecting
+from casque.client.config import default_queue, named_queue
+from casque.client.connecting import peer_connect
+from casque.client.leading import Leading
 from casque.client.trust import Origin, check_address, is_from_here
 from casque.storage.memory import MemoryStore
 from casque.transport.grpc.credentials import ClientTls
@@ -87,10 +88,10 @@ async def test_a_client_does_not_send_its_token_in_clear(scheme: str) -> None:
 
 
 async def test_a_leader_that_only_the_bucket_names_does_not_get_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def leader(_store: object) -> str:
-        return "evil.example:7700"
+    async def leader(_store: object) -> Leading:
+        return Leading(leader="evil.example:7700")
 
-    monkeypatch.setattr(leading, "find_leader", leader)
+    monkeypatch.setattr(connecting, "look_up", leader)
     monkeypatch.setenv("CASQUE_TOKEN", TOKEN)
     for tls, reason in ((None, "without encryption"), (ClientTlsFiles(), "the bucket names")):
         async with Queue.open(MemoryStore(), via="broker", tls=tls) as q:
@@ -112,7 +113,7 @@ async def test_a_file_in_the_current_directory_does_not_get_a_token_sent_somewhe
     named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here(f"grpcs://evil-{named}.example:7700", tmp_path, monkeypatch)
-    place = place_named("named") if named else known_place()
+    place = named_queue("named") if named else default_queue()
     assert place is not None
     async with Queue.open(place.url, token=TOKEN, **place.opening()) as q:
         with pytest.raises(InvalidInputError, match=r"casque\.toml in this directory"):
@@ -121,9 +122,9 @@ async def test_a_file_in_the_current_directory_does_not_get_a_token_sent_somewhe
 
 async def test_a_file_in_the_home_directory_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here("grpcs://127.0.0.2:1", tmp_path, monkeypatch, home=True)
-    place = known_place()
+    place = default_queue()
     assert place is not None
-    check = reaching._Trusted(Origin.GIVEN, ClientTlsFiles(), frozenset({"broker:7700"}))
+    check = connecting._Trusted(Origin.GIVEN, ClientTlsFiles(), frozenset({"broker:7700"}))
     check.check("broker:7700", TOKEN)
     assert not is_from_here(place.url)
 
@@ -133,9 +134,9 @@ async def test_certificates_of_a_file_in_the_current_directory_vouch_for_nobody(
 ) -> None:
     here("memory://x", tmp_path, monkeypatch)
     (tmp_path / "casque.toml").write_text('url = "memory://x"\n[tls]\nserver_name = "evil.example"\n')
-    place = known_place()
+    place = default_queue()
     assert place is not None
-    trusted = reaching._Trusted(Origin.BUCKET, place.tls)
+    trusted = connecting._Trusted(Origin.BUCKET, place.tls)
     with pytest.raises(InvalidInputError, match="the bucket names"):
         trusted.check("evil.example:7700", TOKEN)
 

@@ -33,7 +33,7 @@ from casque.codec.staged import checked
 from casque.engine.staging import Staging
 from casque.journal import sweeper
 from casque.journal.convert import Converter
-from casque.journal.log import pace, solitude
+from casque.journal.log import contention, pace
 from casque.journal.verify import Verdict, Verifier
 from casque.service.requests import Enqueue
 from casque.settings import QueueSettings
@@ -484,7 +484,7 @@ async def _tick(clock: ManualClock) -> None:
 async def test_two_processes_that_admit_the_same_batch_add_it_once(
     layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(solitude, "ALONE_COMMITS", 10**9)
+    monkeypatch.setattr(contention, "ALONE_COMMITS", 10**9)
     store, clock = MemoryStore(), ManualClock()
     parts = [await staged(store, jobs(*(f"{batch}-{n}" for n in range(5)))) for batch in range(8)]
     ticking = asyncio.create_task(_tick(clock))

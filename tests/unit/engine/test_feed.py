@@ -26,7 +26,7 @@ from casque import (
 from casque.clock import Random
 from casque.codec.head import Owner
 from casque.codec.log import Mode, decode_head, digest, encode_head, encode_segment, segment_key
-from casque.journal.log import pace, solitude
+from casque.journal.log import contention, pace
 from casque.state import Added
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Read, Stored, Won
@@ -159,7 +159,7 @@ async def test_the_feed_of_a_queue_that_is_not_there_yet_begins_with_it() -> Non
 
 
 async def test_fences_are_passed_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solitude, "ALONE_COMMITS", 2)
+    monkeypatch.setattr(contention, "ALONE_COMMITS", 2)
     store = MemoryStore()
     async with opened(store) as one, opened(store) as two:
         for n in range(6):

@@ -22,7 +22,7 @@ from casque.codec.log import Mode, decode_head, encode_head, segment_key
 from casque.errors import UnknownOutcomeError
 from casque.journal.chosen import ChosenJournal
 from casque.journal.convert import Converted, Converter
-from casque.journal.log import LogJournal, pace, snapshots, solitude
+from casque.journal.log import LogJournal, contention, pace, snapshots
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.state import Limits, State
@@ -183,7 +183,7 @@ async def test_a_process_that_has_it_open_is_told_and_loses_nothing(
     layout: str, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if alone:
-        monkeypatch.setattr(solitude, "ALONE_COMMITS", 2)
+        monkeypatch.setattr(contention, "ALONE_COMMITS", 2)
     store = MemoryStore()
     async with opened(store, layout) as q:
         await q.enqueue("send", b"0", request_id="r0")
@@ -209,7 +209,7 @@ async def test_a_writer_that_slept_through_two_conversions_never_believes_its_co
 ) -> None:
     """Its slot may have been swept, or hold a fence, or lie in another log by now: it is told, and harms nothing."""
     if alone:
-        monkeypatch.setattr(solitude, "ALONE_COMMITS", 2)
+        monkeypatch.setattr(contention, "ALONE_COMMITS", 2)
     memory = MemoryStore()
     gate = GatedStore(memory)
     async with opened(gate) as sleeper:
@@ -478,7 +478,7 @@ async def test_a_new_log_begins_above_everything_that_an_old_one_left() -> None:
 
 
 async def test_fences_of_every_log_outlive_all_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solitude, "ALONE_COMMITS", 2)
+    monkeypatch.setattr(contention, "ALONE_COMMITS", 2)
     store = MemoryStore()
     async with opened(store) as q:
         for n in range(6):
@@ -499,7 +499,7 @@ async def test_fences_of_every_log_outlive_all_conversions(monkeypatch: pytest.M
 
 
 async def test_fences_of_an_earlier_log_are_not_collected_by_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solitude, "ALONE_COMMITS", 2)
+    monkeypatch.setattr(contention, "ALONE_COMMITS", 2)
     store = MemoryStore()
     async with opened(store) as q:
         for n in range(6):

@@ -12,7 +12,7 @@ import pytest
 
 from casque import CorruptQueueError, InMemoryStorage, InvalidInputError, JobState, Queue, UnknownOutcomeError
 from casque.clock import Random
-from casque.journal.log import pace, solitude
+from casque.journal.log import contention, pace
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Stored
 from casque.testing.clock import ManualClock, settle
@@ -274,7 +274,7 @@ async def test_a_head_that_is_deleted_is_noticed_by_those_at_work() -> None:
 async def test_a_head_that_is_deleted_is_noticed_by_a_holder() -> None:
     store, clock = MemoryStore(), ManualClock()
     async with Queue.open(store, rng=Random(next(SEEDS)), clock=clock) as q:
-        for _ in range(2 * solitude.ALONE_COMMITS):
+        for _ in range(2 * contention.ALONE_COMMITS):
             await q.enqueue("send", b"1")
         head = await body(store, "queue.json")
         await store.delete("queue.json")

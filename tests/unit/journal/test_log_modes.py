@@ -19,8 +19,8 @@ from casque.codec.head import Owner
 from casque.codec.log import decode_head, encode_head
 from casque.engine.committer import Committer
 from casque.journal.log import LogJournal, pace, snapshots
+from casque.journal.log.contention import ALONE_COMMITS
 from casque.journal.log.journal import HOLDS_MAX
-from casque.journal.log.solitude import ALONE_COMMITS
 from casque.journal.port import Batch, Landed
 from casque.service.requests import Enqueue
 from casque.settings import QueueSettings

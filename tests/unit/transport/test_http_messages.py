@@ -86,8 +86,8 @@ def test_no_field_of_a_job_is_forgotten() -> None:
 
 
 def test_every_verb_is_a_route() -> None:
-    from casque.transport.http.plain import BY_VERB
     from casque.transport.http.routes import ROUTES
+    from casque.transport.http.simple_verbs import BY_VERB
 
     verbs = {name for name in vars(Verbs) if not name.startswith("_")}
     assert {route.verb for route in ROUTES} == (verbs - {"unclaim"}) | {"events", "archive"} | set(BY_VERB)

@@ -17,9 +17,9 @@ from casque.cli.command import command
 from casque.cli.options import Json
 from casque.cli.output import Columns, answer, print_table, progress, warn
 from casque.cli.target import BucketTarget
+from casque.client.config import QueueConfig
+from casque.client.connecting import is_address
 from casque.client.opening import as_store
-from casque.client.place import Place
-from casque.client.reaching import is_address
 from casque.clock import new_nonce, system_random
 from casque.errors import CasqueError, InvalidInputError
 from casque.prices import S3
@@ -68,7 +68,7 @@ def bench(
     answer(result, lambda: _print_result(result), json=json)
 
 
-async def _measure(place: Place, *, seconds: float, callers: int, payload: int, quiet: bool) -> BenchResult:
+async def _measure(place: QueueConfig, *, seconds: float, callers: int, payload: int, quiet: bool) -> BenchResult:
     if is_address(place.url):
         raise InvalidInputError("a bucket is measured, and the URL is that of a broker: give the URL of the bucket")
     url = _new_prefix(place.url)

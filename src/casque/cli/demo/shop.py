@@ -18,7 +18,7 @@ from casque.cli.formats import now
 from casque.cli.top.board import Picture, RunningJob
 from casque.cli.top.source import Watch, open_source
 from casque.cli.top.view import draw
-from casque.client.place import Place
+from casque.client.config import QueueConfig
 from casque.client.queue import Queue
 from casque.clock import SystemClock
 
@@ -65,7 +65,7 @@ class Demo:
     async def _shop(self, begun: datetime) -> bool:
         broker, address = await self._crew.start_broker(self._data.as_uri())
         self._say(f"a broker leads the queue in {self._data}, at {address}")
-        async with Watch(await open_source(Place(f"grpc://{address}")), f"grpc://{address}") as watch:
+        async with Watch(await open_source(QueueConfig(f"grpc://{address}")), f"grpc://{address}") as watch:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 team = await self._hire(address)
                 async with Queue.open(f"grpc://{address}", worker="demo") as queue:

@@ -14,10 +14,10 @@ from casque.cli.head import RING, QueueHead, find_head
 from casque.cli.options import Json, Layout
 from casque.cli.output import answer, say
 from casque.cli.target import QueueTarget
+from casque.client.config import QueueConfig
+from casque.client.connecting import is_address
 from casque.client.opening import Parts, as_store
-from casque.client.place import Place
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import is_address
 from casque.clock import new_nonce
 from casque.codec.ring import SHARDS_MAX
 from casque.errors import InvalidInputError
@@ -82,7 +82,7 @@ def _hint(done: Created, layout: Layout, shards: int | None) -> str | None:
     return None
 
 
-async def _create(place: Place, layout: Layout, shards: int | None) -> Created:
+async def _create(place: QueueConfig, layout: Layout, shards: int | None) -> Created:
     if is_address(place.url):
         raise InvalidInputError("a queue is made where it is kept: give the URL of the bucket, not of a broker")
     if shards is not None and layout is not Layout.LOG:

@@ -16,10 +16,10 @@ from casque.cli.options import Json
 from casque.cli.output import Columns, answer, print_facts, print_table, say
 from casque.cli.queue.gates import describe_gates
 from casque.cli.target import QueueTarget
+from casque.client.config import QueueConfig
+from casque.client.connecting import is_address
 from casque.client.opening import Parts, as_store
-from casque.client.place import Place
 from casque.client.queue import DEFAULTS, Queue
-from casque.client.reaching import is_address
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
 from casque.errors import CorruptQueueError
@@ -112,13 +112,13 @@ def info(target: QueueTarget, json: Json = False) -> None:
     answer(found, lambda: _print_info(found), json=json)
 
 
-async def _ask_broker(place: Place) -> Info:
+async def _ask_broker(place: QueueConfig) -> Info:
     async with Queue.open(place.url, tls=place.tls, **place.changes()) as q:
         stats = await q.stats()
     return Info(place.url, stats.position, **msgspec.structs.asdict(stats.totals), gates=stats.gates)
 
 
-async def _read_bucket(place: Place) -> Info:
+async def _read_bucket(place: QueueConfig) -> Info:
     store = as_store(place.url, place.options)
     try:
         head = await require_head(store)
@@ -147,7 +147,7 @@ async def _read_bucket(place: Place) -> Info:
     )
 
 
-async def _read_ring(place: Place, parts: Parts, head: QueueHead) -> Info:
+async def _read_ring(place: QueueConfig, parts: Parts, head: QueueHead) -> Info:
     """Read all shards at once, each as of a moment of its own."""
     ring = await parts.root().read()
     shards = [parts.shard(token) for token in range(ring.shards)]

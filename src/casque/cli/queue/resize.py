@@ -10,9 +10,9 @@ from casque.cli.command import command
 from casque.cli.options import Json
 from casque.cli.output import answer
 from casque.cli.target import BucketTarget, short_lived
+from casque.client.connecting import through_brokers
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import through_brokers
 from casque.codec.ring import SHARDS_MAX, RingHead
 from casque.storage.port import Store
 

@@ -19,7 +19,7 @@ from casque.cli.output import answer, say, spinner
 from casque.cli.process import add_current_directory
 from casque.cli.spark.session import SparkOptions, Via, ViaOption
 from casque.cli.target import QueueTarget, QueueUrl
-from casque.client.changes import changes_from
+from casque.client.settings_text import parse_settings
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, WorkFailedError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def work(
     try:
         if (handler is None) == (app is None):
             raise InvalidInputError("give --handler module:function or --app module:app: what is to be called?")
-        settings = changes_from(setting or [])
+        settings = parse_settings(setting or [])
         options = parse_options(option)
         tls = None
         if url is None and app is None:

@@ -13,7 +13,7 @@ from casque.cli.output import print_json
 from casque.cli.top.keys import on_key
 from casque.cli.top.source import Watch, open_source
 from casque.cli.top.view import draw
-from casque.client.place import Place
+from casque.client.config import QueueConfig
 from casque.clock import SystemClock
 
 HISTORY = 300
@@ -21,7 +21,7 @@ HISTORY = 300
 QUITS = frozenset("qQ\x1b")
 
 
-async def print_lines(place: Place, interval: float, *, once: bool) -> None:
+async def print_lines(place: QueueConfig, interval: float, *, once: bool) -> None:
     clock = SystemClock()
     async with Watch(await open_source(place), place.url, retry_s=interval) as watch:
         while True:
@@ -31,14 +31,14 @@ async def print_lines(place: Place, interval: float, *, once: bool) -> None:
                 return
 
 
-async def print_once(place: Place, interval: float, console: Console) -> None:
+async def print_once(place: QueueConfig, interval: float, console: Console) -> None:
     async with Watch(await open_source(place), place.url, retry_s=interval) as watch:
         await SystemClock().sleep(interval)  # rates take two looks
         picture = await watch.look()
     console.print(draw(picture, width=console.width), soft_wrap=False)
 
 
-async def run_screen(place: Place, interval: float, console: Console) -> None:
+async def run_screen(place: QueueConfig, interval: float, console: Console) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

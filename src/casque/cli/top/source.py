@@ -12,10 +12,10 @@ import msgspec
 from casque.cli.head import RING, require_head
 from casque.cli.target import refuse_store_options
 from casque.cli.top.board import Board, Contents, Picture
+from casque.client.config import QueueConfig
+from casque.client.connecting import is_address
 from casque.client.opening import Parts, as_store
-from casque.client.place import Place
 from casque.client.queue import DEFAULTS, Queue
-from casque.client.reaching import is_address
 from casque.clock import Clock, SystemClock
 from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, NoHistoryError
 from casque.journal.discovery import leader_here
@@ -45,7 +45,7 @@ class Source(Protocol):
     async def close(self) -> None: ...
 
 
-async def open_source(place: Place) -> Source:
+async def open_source(place: QueueConfig) -> Source:
     """
     Raises:
         InvalidInputError: there is no queue.

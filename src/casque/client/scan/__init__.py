@@ -1,7 +1,7 @@
-"""A queue's tables as columns, read from the bucket: its jobs, what happened to them, and what became of them.
+"""A queue's tables as Arrow columns, read from the bucket: its jobs, their events, and the archive.
 
-Below Spark, and useful without it: a plan is made in one process, and its splits are read wherever there is room.
-Nothing here writes, claims, or asks a broker. Needs `pyarrow`, which `import casque` does not.
+Spark builds on this package, and it works without Spark: one process makes a plan, and any process reads its splits.
+Nothing here writes, claims, or calls a broker. Needs `pyarrow`, which `import casque` does not.
 """
 
 from __future__ import annotations

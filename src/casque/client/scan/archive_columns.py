@@ -1,4 +1,4 @@
-"""Objects of the archive as columns of Arrow."""
+"""Archive objects as Arrow columns."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ _STORED = {
     "waiting": pa.bool_(),
     "crashes": pa.int32(),
 }
-"""The fields of a line, but for the headers: Arrow has no JSON of a map."""
+"""The fields of a line, except the headers: Arrow cannot parse JSON maps."""
 
 _NEEDS = {"payload": ("payload", "blob_bytes"), "payload_bytes": ("payload", "blob_bytes")}
 _ZERO = {"priority", "token", "crashes"}
-"""What is left out where it is 0."""
+"""Fields that are omitted when 0."""
 
 
 def archive_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> Any:
-    """The jobs of an object that a split asks for, as a `pyarrow.RecordBatch`.
+    """The jobs of an archive object that a split asks for, as a `pyarrow.RecordBatch`.
 
     Raises:
-        CorruptQueueError: it is no object of an archive.
+        CorruptQueueError: it is not an archive object.
     """
     lines = Lines(one, body, columns)
     arrays = [lines.column(name) for name in columns]
@@ -105,7 +105,7 @@ class Lines:
                 return self._fields[name]
 
     def chosen(self, split: ArchiveSplit) -> Any:
-        """Which rows the split asks for; None if it is all of them."""
+        """Mask of the rows that the split asks for; None for all of them."""
         masks = []
         if split.after >= self._one.first:
             masks.append(pc.greater(self._fields["position"], split.after))

@@ -1,8 +1,8 @@
-"""Finished jobs as their attempts: one row for each that came to nothing, and one for the attempt that ended the job.
+"""Finished jobs as their attempts: one row per failed attempt, and one for the attempt that ended the job.
 
-A dead job that was given fresh attempts is in the archive again when it finishes again, with its whole story. Its
-earlier attempts were told by the earlier line, so each line tells only those of its own life: `attempts` and `crashes`
-say how many. Both are numbered here: each was a claim.
+A dead job that was retried is in the archive again when it finishes again, with its whole list of attempts. The earlier
+line already covers the earlier ones, so each line yields only those of its own life: `attempts` and `crashes` say how
+many. Attempts and crashes share one numbering here, because each was a claim.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def attempts_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns
     chosen = np.ones(lines.rows, bool) if mask is None else mask.to_numpy(zero_copy_only=False)
     schema = arrow_schema(Table.ATTEMPTS, columns)
     last, tries = _Last(lines, chosen), _Tries(lines, chosen)
-    # Of each job in the order in which they were made.
+    # For each job, in the order in which they were made.
     order = np.argsort(np.concatenate([tries.jobs, last.jobs]), kind="stable")
     arrays = [
         pa.concat_arrays([tries.column(field.name), last.column(field.name)]).cast(field.type).take(pa.array(order))
@@ -44,7 +44,7 @@ def attempts_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns
 
 
 class _Last:
-    """The attempts that ended their jobs."""
+    """The final attempts of jobs."""
 
     def __init__(self, lines: Lines, chosen: Any) -> None:
         self._lines = lines
@@ -61,14 +61,14 @@ class _Last:
         if name == "last":
             return pa.repeat(pa.scalar(True), len(self.jobs))
         if name == "error":
-            # A job that is done may carry the error of an attempt before the last one.
+            # A job that is done may carry the error of an earlier attempt.
             dead = pc.equal(lines.column("state"), "dead")
             return pc.if_else(dead, lines.column("error"), pa.scalar(None, pa.string())).take(self._take)
         return lines.column(_LAST.get(name) or _OF_JOB.get(name, name)).take(self._take)
 
 
 class _Tries:
-    """The attempts that came to nothing."""
+    """The failed attempts."""
 
     def __init__(self, lines: Lines, chosen: Any) -> None:
         self._lines = lines
@@ -76,8 +76,8 @@ class _Tries:
         lengths = pc.fill_null(pc.list_value_length(tries), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         rows = np.repeat(np.arange(lines.rows), lengths)
         places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        told = _claims(lines) - ~_waiting(lines)
-        numbers = told[rows] - (lengths[rows] - 1 - places)
+        numbered = _claims(lines) - ~_waiting(lines)
+        numbers = numbered[rows] - (lengths[rows] - 1 - places)
         keep = np.flatnonzero(chosen[rows] & (numbers >= 1))
         self.jobs = rows[keep]
         self._numbers = numbers[keep]
@@ -99,10 +99,10 @@ class _Tries:
 
 
 def _claims(lines: Lines) -> Any:
-    """How often each job was claimed in this life."""
+    """The number of claims of each job in this life."""
     return pc.add(lines.column("attempts"), lines.column("crashes")).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _waiting(lines: Lines) -> Any:
-    """Which jobs were ended while nobody was at work on them."""
+    """Mask of the jobs that ended while no worker held them."""
     return pc.fill_null(lines.column("waiting"), False).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""A column of base64 as a column of bytes, all rows at once."""
+"""Decode a column of base64 to a column of bytes, all rows at once."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _PADDING, _ZERO = b"=A"
 
 
 def decoded(text: Any) -> Any:
-    """`text` is an array of strings, each of them base64 with its padding, as JSON of bytes is written.
+    """`text` is an array of strings, each of them padded base64, the JSON form of bytes.
 
-    Every string is a multiple of four characters long, so all of them can be decoded as if they were one: the padding
-    as zeros, which are then left out.
+    Every string has a multiple of four characters, so all of them can be decoded as one: the padding as zeros, which
+    are then left out.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not padded base64.
     """
     rows = len(text)
     column = _Column(text)
     if not len(column.raw):
         return text.cast(pa.binary())
     whole = _bytes(column)
-    # Begin and end of one value are followed by those of the next, so that what lies between two values, its padding,
-    # is a value as well: every other one is taken.
+    # Offsets alternate: end of a value, start of the next. So the padding between two values is a value as well, and
+    # every other one is taken.
     places = np.zeros(2 * rows + 1, np.int32)
     places[2::2] = column.offsets[1:] // 4 * 3
     places[1::2] = places[2::2] - column.padding
@@ -44,13 +44,13 @@ def _bytes(column: _Column) -> bytes:
         whole = binascii.a2b_base64(unpadded)
     except binascii.Error as error:
         raise ValueError(f"this is no base64: {error}") from error
-    if len(whole) * 4 != len(unpadded) * 3:  # other characters are passed over
+    if len(whole) * 4 != len(unpadded) * 3:  # the decoder skips other characters
         raise ValueError("this is no base64")
     return whole
 
 
 def decoded_sizes(text: Any) -> Any:
-    """How many bytes each of them stands for."""
+    """The decoded size of each value in bytes."""
     column = _Column(text)
     sizes = np.diff(column.offsets).astype(np.int64) // 4 * 3 - column.padding
     absent = text.is_null().to_numpy(zero_copy_only=False) if text.null_count else None
@@ -58,7 +58,7 @@ def decoded_sizes(text: Any) -> Any:
 
 
 class _Column:
-    """What an array of strings consists of."""
+    """The buffers of an array of strings."""
 
     def __init__(self, text: Any) -> None:
         rows = len(text)

@@ -1,7 +1,7 @@
-"""One queue's objects, for those who only read: where its history begins and ends, and the commits in between.
+"""Read-only access to one queue's objects: where its history begins and ends, and the commits in between.
 
-As everywhere, the head has the last word: a segment that was read counts once a head that was read after it says that
-it lies above the floor. Below that it may be gone, or be something else by now.
+The head decides, as everywhere: a segment counts only if a head read after it puts it above the floor. Below the floor
+the object may be gone, or be a different one by now.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HANDFUL_BYTES = 512 * 1024
 
 
 class _DocumentMarks(Head, frozen=True):
-    """What a document says about its history, without its jobs."""
+    """The history fields of a document, without its jobs."""
 
     version: int = 0
     archived: int | None = None
@@ -42,7 +42,7 @@ _when_decoder = msgspec.json.Decoder(_When)
 
 
 class Bucket:
-    """Reads, and never writes. Every read is insisted on, as long as the settings have patience."""
+    """Reads with retries, as far as the settings allow, and never writes."""
 
     def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
         self.store = store
@@ -52,12 +52,12 @@ class Bucket:
         self.head = HeadRegister(store, self._patience)
         self.reader = Reader(store, self._patience)
         self._end: tuple[str | None, int] = None, 0
-        """Of which log, and where it ended when somebody looked."""
+        """Queue id and last known end of its log."""
 
     # --- What there is ---
 
     async def find(self) -> Stored:
-        """`queue.json`, whatever its layout.
+        """`queue.json`, in any layout.
 
         Raises:
             InvalidInputError: there is no queue.
@@ -74,7 +74,7 @@ class Bucket:
 
         Raises:
             NoHistoryError: the queue is a document.
-            QueueReplacedError: it is not the queue that was meant.
+            QueueReplacedError: the queue there has another id.
         """
         found = await self.find()
         if (layout := check_single(read_layout(KEY, found.body))).layout != LAYOUT:
@@ -92,7 +92,7 @@ class Bucket:
             marks = _marks_decoder.decode(found.body)
         except UNREADABLE as error:
             raise not_a_queue(KEY, error) from error
-        # A document that says nothing about it has nothing to be archived.
+        # A document without this mark has nothing to archive.
         archived = marks.version if marks.archived is None else marks.archived
         return Extent(marks.queue_id, marks.layout, marks.version, marks.version, archived)
 
@@ -106,8 +106,8 @@ class Bucket:
         return low
 
     async def crossing(self, at_ms: int, floor: int, end: int) -> int:
-        """A position whose time is before this moment while that of the next one is not; the floor or the end if there
-        is none. If the clocks of all who commit agreed, there is exactly one."""
+        """A position whose commit was made before `at_ms` while the next one was not; the floor or the end if there is
+        none. If the clocks of all committers agree, there is exactly one."""
         low, high = floor, end + 1
         while high - low > 1:
             middle = (low + high) // 2
@@ -115,7 +115,7 @@ class Bucket:
         return low
 
     async def time_of(self, position: int) -> int:
-        """When a commit was made, by the clock of whoever made it."""
+        """When a commit was made, by the committer's clock."""
         read = await self.get(segment_key(position))
         if not isinstance(read, Stored):
             raise await self._missing(position)
@@ -124,9 +124,9 @@ class Bucket:
     async def archive_objects(
         self, *, upto: int, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[ArchiveObject]:
-        """What the archive holds of the positions after one and up to another, in the order of positions.
+        """Archive objects for the positions after `after` and up to `upto`, in the order of positions.
 
-        A range that somebody has begun lies above what the head calls archived: it may not be whole yet.
+        A range that is still being written lies above the head's `archived` mark: it may not be complete.
         """
         found: list[ArchiveObject] = []
         begin = None if since_ms is None else f"{ARCHIVE}{hour_of(since_ms)}/"
@@ -149,12 +149,12 @@ class Bucket:
     async def segments(
         self, queue_id: str, first: int, last: int, *, chain: str | None = None
     ) -> AsyncGenerator[list[Placed]]:
-        """The commits from one position to another, some at a time, and the next ones asked for meanwhile.
+        """The commits between two positions, in batches, prefetching the next ones.
 
         Raises:
             HistoryGoneError: they were collected before they were read.
-            QueueReplacedError: another queue stands here now.
-            CorruptQueueError: one is missing, or is not what it must be.
+            QueueReplacedError: another queue is there now.
+            CorruptQueueError: one is missing or invalid.
         """
         await self.log_head(queue_id)
         position = first - 1
@@ -169,7 +169,7 @@ class Bucket:
                     raise await self._missing(position + 1)
                 before, position = position, position + len(read.bodies)
                 ahead = self._window(position, last)
-                await yield_once()  # the requests are on their way before these are decoded
+                await yield_once()  # start the requests before decoding
                 for bodies in _handfuls(read.bodies):
                     chain = chain if chain is not None else previous(bodies[0])
                     tail = linked(queue_id, before, chain, Bodies(bodies, staged=read.staged))
@@ -196,7 +196,7 @@ class Bucket:
         return asyncio.create_task(self.reader.window(position, min(READ_AHEAD, last - position)))
 
     async def _missing(self, position: int) -> Exception:
-        """Why a segment is not there: it was collected, or it is damage."""
+        """Why a segment is missing: it was collected, or the queue is damaged."""
         floor = (await self.head.read()).floor
         return _gone(position - 1, floor) if floor >= position else lost(position)
 
@@ -205,7 +205,7 @@ class Bucket:
 
 
 def _handfuls(bodies: list[bytes]) -> Iterator[list[bytes]]:
-    """What is decoded at once: as much as stays near the processor until columns are made of it."""
+    """Groups to decode at once, small enough to stay in the processor's cache until their columns are built."""
     some: list[bytes] = []
     size = 0
     for body in bodies:

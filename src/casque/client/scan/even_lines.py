@@ -1,9 +1,8 @@
-"""Lines of JSON that look alike, taken apart all at once.
+"""Parse many similar lines of JSON at once.
 
-Whoever writes many objects of one kind writes the same keys in the same order, so between the values stands the same
-text in every line. It is enough to compare that text, and to know where the quotes are, to know where each value
-lies. Only flat objects without escapes are read in this way, and only if every byte of them is accounted for: whatever
-else there is, is left to a parser.
+A program that writes many objects of one kind writes the same keys in the same order, so every line has the same text
+between its values. Comparing that text and finding the quotes is enough to locate each value. This handles only flat
+objects without escapes, and only if every byte is accounted for; all other lines are left to a parser.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ import numpy as np
 import pyarrow as pa
 
 SHAPES_MAX = 16
-"""So many are looked for. Lines beyond that are left to the parser, which is as quick with them."""
+"""Number of shapes to look for. Further lines are left to the parser, which is as quick with them."""
 BODY_MAX = 2**31 - 1
-"""Where a value lies is told with 32 bits."""
+"""Offsets of values are 32-bit."""
 _DIGITS_MAX = 18
-"""A number of so many digits is below 2 ** 63."""
+"""A number of this many digits is below 2 ** 63."""
 _PAIR = re.compile(rb'"([^"\\]*)":(?:("[^"\\]*")|(0|[1-9][0-9]{0,17})|(true|false|null))([,}])')
-_WORDS = {b"true": True, b"false": False, b"null": None}
+_LITERALS = {b"true": True, b"false": False, b"null": None}
 _NEWLINE, _BLANK, _QUOTE, _ESCAPE, _ZERO = b'\n "\\0'
 
 
 class Lines:
-    """The lines of a text, each without what stands between it and the next."""
+    """The lines of a text, without their separators."""
 
     def __init__(self, body: bytes, *, between: bytes = b"\n") -> None:
         """
         Raises:
-            ValueError: something else stands between two of them, or in them a character that JSON does not allow.
+            ValueError: a separator is wrong, or a line has a character that JSON does not allow.
         """
         assert between[-1:] == b"\n"
         if len(body) > BODY_MAX:
             raise ValueError("too long")
         if not body.isascii():
-            body.decode()  # an error is a ValueError
+            body.decode()  # raises a ValueError
         self.body = body
         self.bytes = np.frombuffer(body, np.uint8)
         ends = np.flatnonzero(self.bytes < _BLANK)
@@ -67,30 +66,30 @@ class Lines:
 
 
 class Shape(NamedTuple):
-    """A line without its values."""
+    """The constant text of a line, without its values."""
 
     around: list[bytes]
-    """What stands before each value, and after the last."""
+    """The text before each value, and after the last."""
     names: list[str]
     quoted: list[bool]
-    """Whether a value is a string; otherwise it is a number."""
-    said: dict[str, bool | None]
-    """What is a part of the shape itself: true, false and null."""
+    """True for strings, False for numbers."""
+    literals: dict[str, bool | None]
+    """Values that are part of the shape itself: true, false and null."""
 
 
 def shape_of(line: bytes) -> Shape | None:
-    """None if a line has more than one level, an escape, a key twice, or numbers that are not whole."""
+    """None if a line is nested, or has an escape, a duplicate key, or a number that is not an integer."""
     shape = Shape([], [], [], {})
     text, at, end = b"{", 1, b","
     while end == b"," and line[:1] == b"{" and (pair := _PAIR.match(line, at)) is not None:
-        key, _, number, word, end = pair.groups()
+        key, _, number, literal, end = pair.groups()
         name, at = key.decode(errors="replace"), pair.end()
-        if name in shape.names or name in shape.said:
+        if name in shape.names or name in shape.literals:
             return None
         text += b'"%b":' % key
-        if word is not None:
-            shape.said[name] = _WORDS[word]
-            text += word + end
+        if literal is not None:
+            shape.literals[name] = _LITERALS[literal]
+            text += literal + end
             continue
         mark = b'"' if number is None else b""
         shape.around.append(text + mark)
@@ -106,9 +105,9 @@ def shape_of(line: bytes) -> Shape | None:
 class _Alike:
     """Lines of one shape.
 
-    `edges` has a row for each line: where it begins, where each of its values begins and ends, and where it ends. All
-    of that is in order, so that it divides the text into strings: every other one is a value, if it is not what stands
-    between the last value of a line and the first of the next.
+    `edges` has a row for each line: where it begins, where each of its values begins and ends, and where it ends. These
+    offsets are in order, so they divide the text into strings: every other one is a value, except the text between the
+    last value of a line and the first of the next.
     """
 
     def __init__(self, body: bytes, rows: Any, shape: Shape, edges: Any) -> None:
@@ -121,17 +120,17 @@ class _Alike:
         self._places = {name: 2 * place + 1 for place, name in enumerate(shape.names)}
 
     def kept(self, body: bytes, fits: Any) -> _Alike:
-        """Only some of them."""
+        """A subset of these lines."""
         return self if fits.all() else _Alike(body, self.rows[fits], self.shape, self.edges[fits])
 
     def has(self, name: str, *, quoted: bool) -> bool:
-        """Whether there are values of this name.
+        """True if there are values of this name.
 
         Raises:
-            ValueError: there are others.
+            ValueError: they have another type.
         """
         if name not in self._places:
-            if self.shape.said.get(name) is not None:
+            if self.shape.literals.get(name) is not None:
                 raise ValueError(f"{name} is true or false")
             return False
         if self.shape.quoted[self._places[name] // 2] is not quoted:
@@ -139,7 +138,7 @@ class _Alike:
         return True
 
     def spans(self, name: str) -> tuple[Any, Any]:
-        """Where the values begin, and where they end."""
+        """Start and end offsets of the values."""
         place = self._places[name]
         return self.edges[:, place], self.edges[:, place + 1]
 
@@ -147,7 +146,7 @@ class _Alike:
         return self._taken(self._places[name])
 
     def around(self) -> bytes:
-        """All that is not a value."""
+        """All text outside the values."""
         return bytes(self._taken(0, 2).buffers()[2])
 
     def _taken(self, place: int, step: int | None = None) -> Any:
@@ -155,7 +154,7 @@ class _Alike:
 
 
 class EvenLines:
-    """As many of the lines as have one of a few shapes; `odd` are the rows of the others."""
+    """The lines that have one of a few shapes; `odd` are the rows of the others."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -169,11 +168,11 @@ class EvenLines:
         for _ in range(SHAPES_MAX):
             if not left.any():
                 break
-            # The most common first: what comes last may be left over.
+            # The most common first: the last ones may be left over.
             common = int(np.bincount(counts[left]).argmax())
             rows = np.flatnonzero(left & (counts == common))
             shape = shape_of(lines[rows[0]])
-            if shape is None:  # so are most of those that have as many quotes
+            if shape is None:  # most lines with as many quotes have the same shape
                 odd[rows], left[rows] = True, False
                 continue
             found = _fitting(lines, shape, rows, _of_rows(quotes, first, rows, common))
@@ -182,10 +181,10 @@ class EvenLines:
         self.odd = np.flatnonzero(odd | left)
 
     def column(self, name: str, kind: Any) -> Any:
-        """What the lines say under this name, as an array of Arrow. Null where they do not, and where they are odd.
+        """The values of this name, as an Arrow array. Null where a line lacks it, and for odd lines.
 
         Raises:
-            ValueError: it is not of this kind.
+            ValueError: a value has another type.
         """
         if pa.types.is_boolean(kind):
             return self._words(name)
@@ -213,17 +212,17 @@ class EvenLines:
     def _words(self, name: str) -> Any:
         values, absent = np.zeros(len(self._lines), bool), np.ones(len(self._lines), bool)
         for found in self._found:
-            if (word := found.shape.said.get(name)) is not None:
-                values[found.rows], absent[found.rows] = word, False
+            if (literal := found.shape.literals.get(name)) is not None:
+                values[found.rows], absent[found.rows] = literal, False
             elif found.has(name, quoted=True):
                 raise ValueError(f"{name} is neither true nor false")
         return pa.array(values, mask=absent)
 
 
 def _first_quotes(lines: Lines, quotes: Any) -> Any:
-    """Which of the quotes is the first one of each line."""
+    """The index of each line's first quote."""
     each, over = divmod(len(quotes), max(len(lines), 1))
-    if each and not over:  # most often all lines have as many
+    if each and not over:  # usually all lines have the same number
         of_line = quotes.reshape(-1, each)
         if (of_line[:, 0] >= lines.begins).all() and (of_line[:, -1] < lines.ends).all():
             return np.arange(0, len(quotes), each)
@@ -231,7 +230,7 @@ def _first_quotes(lines: Lines, quotes: Any) -> Any:
 
 
 def _of_rows(quotes: Any, first: Any, rows: Any, each: int) -> Any:
-    """The quotes of these lines, so many in each."""
+    """The quotes of these lines, `each` per line."""
     if len(rows) * each == len(quotes):
         return quotes.reshape(-1, each)
     return quotes[first[rows][:, None] + np.arange(each)]
@@ -245,7 +244,7 @@ def _escaped(lines: Lines) -> Any:
 
 
 def _fitting(lines: Lines, shape: Shape, rows: Any, quotes: Any) -> _Alike:
-    """Those of the rows that have this shape. All of them have as many quotes."""
+    """The rows that have this shape. All of them have the same number of quotes."""
     edges = np.empty((len(rows), 2 * len(shape.around)), np.int32)
     edges[:, 0], edges[:, -1] = lines.begins[rows], lines.ends[rows]
     seen, fits = 0, np.ones(len(rows), bool)
@@ -256,7 +255,7 @@ def _fitting(lines: Lines, shape: Shape, rows: Any, quotes: Any) -> _Alike:
         if shape.quoted[place]:
             ends[:] = quotes[:, seen]
         else:
-            # A comma stands between it and the next quote, or it is the last one and the line ends after it.
+            # A comma stands between the number and the next quote, or it is the last value and the line ends after it.
             ends[:] = (quotes[:, seen] if b'"' in after else edges[:, -1]) - 1
             fits &= (ends - begins >= 1) & (ends - begins <= _DIGITS_MAX)
     sizes = np.array([len(text) for text in shape.around], np.int32)
@@ -272,14 +271,14 @@ def _fitting(lines: Lines, shape: Shape, rows: Any, quotes: Any) -> _Alike:
 
 
 def _same(found: bytes, text: bytes, rows: int) -> Any:
-    """Where it is this text."""
+    """Mask of the rows whose text equals `text`."""
     if found == text * rows:
         return np.ones(rows, bool)
     return (np.frombuffer(found, np.uint8).reshape(rows, len(text)) == np.frombuffer(text, np.uint8)).all(axis=1)
 
 
 def _numbers(texts: Any) -> Any:
-    """Which of them are numbers: digits, without a zero before them. None is empty."""
+    """Mask of the valid integers: digits without a leading zero. No text is empty."""
     rows = len(texts)
     offsets = np.frombuffer(texts.buffers()[1], np.int32, rows + 1)
     digits = np.frombuffer(texts.buffers()[2], np.uint8, int(offsets[-1])) - np.uint8(_ZERO)

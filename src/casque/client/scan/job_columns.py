@@ -1,4 +1,4 @@
-"""Jobs as columns of Arrow."""
+"""Jobs as Arrow columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RECORD = {
 def job_batches(
     records: Sequence[JobRecord], split: JobsSplit | DocumentSplit, columns: Sequence[str], *, rows: int
 ) -> Iterator[Any]:
-    """Batches of `pyarrow`, so many rows in each."""
+    """`pyarrow` batches of `rows` rows each."""
     schema = arrow_schema(Table.JOBS, columns)
     for start in range(0, len(records), rows):
         some = records[start : start + rows]

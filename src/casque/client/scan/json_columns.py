@@ -1,4 +1,4 @@
-"""Lines of JSON as columns of Arrow: those that look alike all at once, the others parsed by Arrow itself."""
+"""Lines of JSON as Arrow columns: similar lines all at once, the others parsed by Arrow."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _headers_decoder = msgspec.json.Decoder(_Headers)
 
 
 class JsonColumns:
-    """The fields of many lines. What a line leaves out is null.
+    """The fields of many lines. A field that a line omits is null.
 
     Raises:
-        ValueError: that is no JSON, or not of this form.
+        ValueError: invalid JSON, or not of this form.
     """
 
     def __init__(self, body: bytes | Lines, fields: Mapping[str, Any]) -> None:
-        """Of lines that somebody has divided already, it is not a last word if they cannot be read."""
+        """Pre-split lines raise instead of falling back to Arrow."""
         if isinstance(body, Lines):
             self._take_apart(body, fields)
             return
         try:
             self._take_apart(Lines(body), fields)
-        except ValueError:  # what is wrong, if anything is, the parser has to say
+        except ValueError:  # Arrow's parser reports what is wrong, if anything is
             self._parse_all(body, fields)
 
     def _take_apart(self, lines: Lines, fields: Mapping[str, Any]) -> None:
@@ -48,7 +48,7 @@ class JsonColumns:
         self.rows = len(lines)
         self._odd: Any = even.odd
         self._parsed = b""
-        """The text of what was parsed."""
+        """The text of the lines that Arrow parsed."""
         if not len(even.odd):
             self._fields = {name: even.column(name, kind) for name, kind in fields.items()}
             return
@@ -74,11 +74,11 @@ class JsonColumns:
         return self._fields[name]
 
     def bytes_of(self, name: str) -> Any:
-        """A field of base64."""
+        """A field of base64, decoded."""
         return decoded(self._fields[name])
 
     def payload(self, elsewhere: Any) -> Any:
-        """Payloads, but for those that lie elsewhere: such a one is not an empty one."""
+        """Payloads; null where the payload is stored elsewhere, which is different from an empty one."""
         payload = self.bytes_of("payload")
         if not pc.any(elsewhere).as_py():
             return payload
@@ -91,7 +91,7 @@ class JsonColumns:
         return pc.if_else(elsewhere, self._fields["blob_bytes"], sizes)
 
     def headers(self) -> Any:
-        """Arrow has no JSON of a map: decoded beside it, where there are any."""
+        """Decoded separately where there are any: Arrow cannot parse JSON maps."""
         wanted = arrow_type("map<string,string>")
         if b'"headers":' not in self._parsed:
             return pa.nulls(self.rows, wanted)
@@ -112,5 +112,5 @@ def _parsed(body: bytes, fields: Mapping[str, Any]) -> Any:
 
 
 def _whole(chunked: Any) -> Any:
-    """One block was parsed, so there is one chunk, or none at all."""
+    """Arrow parsed one block, so there is at most one chunk."""
     return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()

@@ -1,4 +1,4 @@
-"""Parts of a snapshot as columns, straight from their JSON: for the jobs to which nothing has happened since."""
+"""Snapshot parts as columns, straight from their JSON, for the jobs unchanged since the snapshot."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ _NEEDS = {
     "beat_at": ("heartbeat_at",),
 }
 _ZERO = {"token", "attempts", "lease_ms"}
-"""What is left out where it is 0."""
+"""Fields that are omitted when 0."""
 
 
 def part_columns(
     split: JobsSplit, part: Part, body: bytes, columns: Sequence[str], touched: Collection[str]
 ) -> tuple[Any, list[JobRecord]]:
-    """The jobs of a part as a `pyarrow.RecordBatch`, but for those that something has happened to: these as records.
+    """The unchanged jobs of a part as a `pyarrow.RecordBatch`, and the changed ones as records.
 
     Raises:
         CorruptQueueError: these are not the bytes that the snapshot names.
@@ -86,10 +86,10 @@ def part_columns(
 def _found(
     base: SnapshotRef, part: Part, body: bytes, queue_id: str, fields: Mapping[str, Any]
 ) -> tuple[Lines | list[msgspec.Raw], JsonColumns]:
-    """Its lines, and what they say."""
+    """The part's lines and their columns."""
     text = part_text(base, part, body, queue_id=queue_id)
     if text is not None:
-        with suppress(ValueError):  # what is wrong, if anything is, a parser has to say
+        with suppress(ValueError):  # the parser reports what is wrong, if anything is
             even = Lines(text, between=b",\n")
             return even, JsonColumns(even, fields)
     lines = part_lines(base, part, body, queue_id=queue_id)
@@ -123,7 +123,7 @@ def _array(name: str, found: JsonColumns, split: JobsSplit) -> Any:
 
 
 def _due(found: JsonColumns) -> Any:
-    """Left out where it is the time of the enqueueing."""
+    """Omitted where it equals the time of enqueueing."""
     return pc.coalesce(found["due_ms"].cast(_MS).cast(_TIME), found["created_at"])
 
 

@@ -1,4 +1,4 @@
-"""Plans: which objects make a table, pinned at one moment, in pieces that can be read side by side. Never writes."""
+"""Plans: which objects make up a table, pinned at one moment, in splits that can be read in parallel. Never writes."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from casque.types import from_ms
 T = TypeVar("T")
 
 SPLITS = 16
-"""So many, if nobody says how many."""
+"""Default number of splits."""
 SEGMENTS_MIN = 8
-"""Of one split, if nobody says how many: a task costs more than reading a few small objects."""
+"""Minimum per split, unless a number of splits is given: a task costs more than reading a few small objects."""
 SEGMENTS_MAX = 1_000
-"""Of one split: a log of very many small commits gets more splits than it was asked for."""
+"""Maximum per split: a log of very many small commits gets more splits than requested."""
 OBJECTS_MAX = 64
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller can do without: commits that lie outside need not be read, whether or not they are there."""
+    """Bounds on what a caller needs: commits outside are not read, and may be gone."""
 
     after: int | None = None
     upto: int | None = None
     since: datetime | None = None
     until: datetime | None = None
     shards: frozenset[int] | None = None
-    """Of a ring only these."""
+    """Of a ring, only these."""
 
 
 EVERYTHING = Chosen()
@@ -82,7 +82,7 @@ async def plan_events(
         upto = _known("to", checks.position("to", end), head, last)
     first, upto = max(first, chosen.after or 0), min(upto, last if chosen.upto is None else chosen.upto)
     if since_ms is not None and first < upto:
-        # Whatever lies before a commit was made at most `skew` after it, and so before this moment.
+        # Every commit before this one was made at most `skew` after it, and so before this moment.
         first = max(first, await bucket.crossing(since_ms - skew_ms, floor, last))
     if until_ms is not None and first < upto:
         upto = min(upto, await bucket.crossing(until_ms + skew_ms, floor, last))
@@ -98,13 +98,13 @@ def events_splits(
     since_ms: int | None = None,
     until_ms: int | None = None,
 ) -> list[EventsSplit]:
-    """The commits after one position and up to another, in about as many pieces."""
+    """The commits after `after` and up to `upto`, in about `splits` pieces."""
     pieces = _pieces(range(after + 1, upto + 1), splits, SEGMENTS_MIN, SEGMENTS_MAX)
     return [EventsSplit(queue_id, piece[0], piece[-1], since_ms, until_ms) for piece in pieces]
 
 
 async def position_before(bucket: Bucket, at_ms: int, *, skew_ms: int) -> int:
-    """The position after which the first commit follows that was made at this time or later."""
+    """The position before the first commit made at this time or later."""
     head = await bucket.log_head()
     last = await bucket.end(head)
     low = await bucket.crossing(at_ms - skew_ms, head.floor, last)
@@ -117,7 +117,7 @@ async def position_before(bucket: Bucket, at_ms: int, *, skew_ms: int) -> int:
 async def events_within(
     bucket: Bucket, queue_id: str, after: int, upto: int, *, rows_max: int | None, bytes_max: int | None
 ) -> Taken:
-    """How far one gets with so many rows and bytes: one commit at least, and never a part of one."""
+    """How far the row and byte limits reach: at least one commit, and only whole ones."""
     taken, rows, size = Taken(after, 0, 0), 0, 0
     commits = bucket.segments(queue_id, after + 1, upto)
     async with aclosing(commits):
@@ -134,7 +134,7 @@ async def events_within(
 async def archive_within(
     bucket: Bucket, objects: Sequence[ArchiveObject], after: int, *, rows_max: int | None, bytes_max: int | None
 ) -> Taken:
-    """The same in the archive: one range at least, whose objects go together."""
+    """The same in the archive: at least one range, whose objects stay together."""
     taken, rows, size = Taken(after, 0, 0), 0, 0
     for one in objects:
         read = await bucket.get(one.key)
@@ -177,7 +177,7 @@ def archive_splits(
     until_ms: int | None,
     splits: int | None,
 ) -> list[ArchiveSplit]:
-    """These objects, in about as many pieces."""
+    """These objects, in about `splits` pieces."""
     pieces = _pieces(objects, splits, 1, OBJECTS_MAX)
     return [ArchiveSplit(table, tuple(some), after, since_ms, until_ms) for some in pieces]
 
@@ -200,7 +200,7 @@ async def plan_jobs(bucket: Bucket, as_of: int | datetime | None, *, splits: int
             assert head.queue_id is not None
             snapshot = Restoring(base, read.body, queue_id=head.queue_id)
             return _jobs_splits(head, base, snapshot.tip.chain, snapshot.parts, position, now_ms, splits)
-        # Collected just now, or missing: a newer head tells.
+        # Either just collected or missing: a newer head decides.
         if base in refs_of(await bucket.log_head()):
             assert head.queue_id is not None
             raise await bucket.reader.missing_of(base, queue_id=head.queue_id)
@@ -217,7 +217,7 @@ def _document(found: Stored, as_of: int | datetime | None, now_ms: int) -> Docum
 async def _moment(
     bucket: Bucket, head: LogHead, last: int, as_of: int | datetime | None, skew_ms: int
 ) -> tuple[int, int]:
-    """The position that is meant, and what time it is there."""
+    """The requested position, and the time of its commit."""
     if as_of is None:
         return last, bucket.clock.wall_ms()
     if isinstance(as_of, datetime):
@@ -238,14 +238,14 @@ async def _moment(
 
 
 async def _position_at(bucket: Bucket, head: LogHead, last: int, at_ms: int, skew_ms: int) -> int:
-    """The last commit whose time is not later, as everywhere where the past is asked for by time."""
+    """The last commit whose time is not later, as everywhere when the past is opened by time."""
     refs = refs_of(head)
     if head.floor and at_ms < refs[0].at:
         raise HistoryGoneError(f"{_text(at_ms)} (the oldest moment left is {_text(refs[0].at)})", refs[0].position)
     latest_ms = bucket.clock.wall_ms()
     if at_ms > latest_ms and (last <= head.floor or at_ms > await bucket.time_of(last)):
         raise InvalidInputError(f"{_text(at_ms)} is in the future: this queue can be read up to {_text(latest_ms)}")
-    # Clocks differ: a commit may be later than the one after it. Beyond the far end none is early enough.
+    # Clocks differ: a commit may have a later time than the next one. Beyond `high` none is early enough.
     low = await bucket.crossing(at_ms + 1, head.floor, last)
     high = await bucket.crossing(at_ms + 1 + skew_ms, low, last)
     early = [position async for position, time_ms in bucket.times(low + 1, high) if time_ms <= at_ms]
@@ -296,7 +296,7 @@ def _known(name: str, position: int, head: LogHead, last: int) -> int:
 
 
 def _pieces(things: Sequence[T], count: int | None, least: int, most: int) -> list[Sequence[T]]:
-    """Consecutive ones. No more pieces than asked for, unless one would be too large."""
+    """Consecutive pieces. No more pieces than requested, unless one would be too large."""
     size = math.ceil(len(things) / (count or SPLITS))
     size = min(max(size, 1 if count else least), most)
     return [things[at : at + size] for at in range(0, len(things), size)]

@@ -1,4 +1,4 @@
-"""Reads splits: bytes come in through the bucket, columns go out, a batch at a time."""
+"""Reads splits: fetches bytes through the bucket and yields columns, a batch at a time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from casque.storage.port import Read, Stored
 from casque.types import JobRecord
 
 BATCH_ROWS = 8_192
-"""A batch is closed once it has so many rows. One commit is never taken apart, and may have more. With more, what is
-read of them first has left the processor's caches before the last column is made."""
+"""A batch ends once it has this many rows. A commit is never split, so it may have more. With larger batches, the data
+read first leaves the processor's caches before the last column is built."""
 OBJECTS_AHEAD = 4
 
 
@@ -37,7 +37,7 @@ def table_of(split: Split) -> Table:
 
 
 async def read_split(bucket: Bucket, split: Split, columns: Sequence[str] | None) -> AsyncGenerator[Any]:
-    """Batches of `pyarrow`, with these columns in this order. Those without a row are left out."""
+    """`pyarrow` batches with these columns in this order. Empty batches are skipped."""
     names = check_columns(table_of(split), columns)
     batches: AsyncGenerator[Any]
     if isinstance(split, EventsSplit):
@@ -53,7 +53,7 @@ async def read_split(bucket: Bucket, split: Split, columns: Sequence[str] | None
 
 
 async def _events(bucket: Bucket, split: EventsSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
-    # Each kind of table is made with what only its own reader has to load.
+    # Import per table, to load only what its reader needs.
     from casque.client.scan.event_columns import EventColumns
 
     collected = EventColumns(columns)
@@ -85,7 +85,7 @@ async def _archive(bucket: Bucket, split: ArchiveSplit, columns: Sequence[str]) 
 
 
 async def _objects(bucket: Bucket, objects: Sequence[ArchiveObject]) -> AsyncGenerator[tuple[ArchiveObject, bytes]]:
-    """One after the other, the next few asked for already."""
+    """Objects in order, prefetching the next few."""
     ahead: deque[tuple[ArchiveObject, asyncio.Task[Read]]] = deque()
     left = iter(objects)
     try:
@@ -94,7 +94,7 @@ async def _objects(bucket: Bucket, objects: Sequence[ArchiveObject]) -> AsyncGen
                 ahead.append((one, asyncio.create_task(bucket.get(one.key))))
             if not ahead:
                 return
-            await yield_once()  # the requests are on their way before the next object is decoded
+            await yield_once()  # start the requests before decoding the next object
             one, reading = ahead.popleft()
             read = await reading
             if not isinstance(read, Stored):
@@ -111,7 +111,7 @@ async def _objects(bucket: Bucket, objects: Sequence[ArchiveObject]) -> AsyncGen
 
 async def _jobs(bucket: Bucket, split: JobsSplit | DocumentSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
     from casque.client.scan.job_columns import job_batches
-    from casque.client.scan.standing import inline_jobs, replayed, tail_of, touched_by
+    from casque.client.scan.replay import inline_jobs, replayed, tail_of, touched_by
 
     records = await inline_jobs(bucket, split)
     if isinstance(split, JobsSplit):
@@ -128,16 +128,16 @@ async def _jobs(bucket: Bucket, split: JobsSplit | DocumentSplit, columns: Seque
 async def _parts(
     bucket: Bucket, split: JobsSplit, columns: Sequence[str], touched: Collection[str]
 ) -> AsyncGenerator[tuple[Any, list[JobRecord]]]:
-    """Columns of the jobs that nothing has happened to since the snapshot, and the others as they were in it."""
+    """Columns of the jobs unchanged since the snapshot, and the changed ones as the snapshot has them."""
     from casque.client.scan.part_columns import part_columns
-    from casque.client.scan.standing import there
+    from casque.client.scan.replay import snapshot_object
 
     reading: deque[tuple[Part, asyncio.Task[bytes]]] = deque()
     left = iter(split.parts)
     try:
         while True:
             while len(reading) < OBJECTS_AHEAD and (part := next(left, None)) is not None:
-                reading.append((part, asyncio.create_task(there(bucket, split, part.key))))
+                reading.append((part, asyncio.create_task(snapshot_object(bucket, split, part.key))))
             if not reading:
                 return
             await yield_once()

@@ -1,4 +1,4 @@
-"""What callers hold: one queue in its bucket, to be planned here and read there."""
+"""`Scan`: plans the tables of one queue, and reads their splits anywhere."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from casque import checks
+from casque.client.connecting import is_address
 from casque.client.opening import as_store
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import is_address
 from casque.client.scan import planning
 from casque.client.scan.bucket import Bucket
 from casque.client.scan.planning import EVERYTHING, Chosen
 from casque.client.scan.reading import read_split, table_of
-from casque.client.scan.shards import Buckets, Point, Share, as_told
+from casque.client.scan.shards import Buckets, Point, Share, with_ring_numbers
 from casque.client.scan.splits import ArchiveObject, ArchiveSplit, EventsSplit, Extent, Split, Taken
 from casque.client.scan.tables import Table, arrow_schema, check_columns
 from casque.clock import Clock, SystemClock, system_random
@@ -35,14 +35,14 @@ CLOCK_SKEW = timedelta(hours=1)
 
 
 class Scan:
-    """A queue's tables, read from its bucket beside whatever else goes on. Never writes.
+    """A queue's tables, read from its bucket while the queue is in use. Never writes.
 
-    A plan pins what it reads, so that its splits can be read anywhere, in any order and again: a commit, an archived
-    range or a collection that comes later does not change them. What was collected meanwhile raises. Calls block; a
-    scan can be pickled, and its splits as well.
+    A plan pins what it reads, so its splits can be read anywhere, in any order and repeatedly: later commits, archived
+    ranges or collections do not change them. Reading objects that were collected meanwhile raises. Calls block; a scan
+    and its splits can be pickled.
 
-    A ring of shards is planned as a whole, each shard pinned by itself, and its rows are as the ring tells them. Where
-    a position is asked for, a ring wants that of each shard.
+    A ring of shards is planned as a whole, each shard pinned by itself, and its rows have the ring's numbers. Where a
+    position is needed, a ring needs one for each shard.
 
     >>> from casque import SyncQueue
     >>> from casque.client.scan import Scan
@@ -66,7 +66,7 @@ class Scan:
         """`url` and `options` are those of a store, as for `Queue.open`. Nothing is read yet.
 
         Raises:
-            InvalidInputError: it is a broker's address, or no URL of a store.
+            InvalidInputError: it is a broker's address, or not the URL of a store.
         """
         if is_address(url):
             raise InvalidInputError(
@@ -96,7 +96,7 @@ class Scan:
         return self._run(lambda buckets: buckets.of(shard).extent())
 
     def extents(self) -> tuple[str | None, dict[int | None, Extent]]:
-        """The queue's id, and the same of each shard of a ring; of a queue without shards under None."""
+        """The queue's id, and the extent of each shard of a ring; a queue without shards has one under None."""
         return self._run(lambda buckets: buckets.extents())
 
     def archive_objects(
@@ -108,7 +108,7 @@ class Scan:
         upto: int | None = None,
         shard: int | None = None,
     ) -> list[ArchiveObject]:
-        """The objects of the archive that a plan would read, in the order of positions."""
+        """The archive objects that a plan would read, in the order of positions."""
         splits = self._run(
             lambda buckets: planning.plan_archive(
                 buckets.of(shard), Table.ARCHIVE, since=since, until=until, after=after, upto=upto, splits=1
@@ -126,8 +126,9 @@ class Scan:
         clock_skew: timedelta = CLOCK_SKEW,
         shards: Collection[int] | None = None,
     ) -> list[Split]:
-        """The jobs that are not over, and the dead ones: now, after a commit, or at a time. Of a ring, each shard is as
-        it was at one moment; what happens between two of them is not told apart.
+        """Unfinished and dead jobs: now, after a commit, or at a time. On a ring, each shard is pinned at one moment;
+        the
+        moments may differ between shards.
 
         Raises:
             NoHistoryError: `as_of` of a queue that has the document layout.
@@ -151,12 +152,12 @@ class Scan:
         splits: int | None = None,
         clock_skew: timedelta = CLOCK_SKEW,
     ) -> list[EventsSplit]:
-        """What happened after one position and up to another; of a time, from it on and before it.
+        """Events after one position and up to another; by time, from `start` on and before `end`.
 
-        Without a start this is all that is left, and without an end all that is there now. By time, events are chosen
-        one by one, so that two spans that meet neither share nor lose any. Objects are passed over that cannot hold
-        one as long as the clocks of all who commit agree to within `clock_skew`. `chosen` is for those who do not need
-        all of it, and do not care whether what they leave out exists.
+        Without a start, from the oldest that is left; without an end, up to now. By time, events are filtered one by
+        one, so that adjacent spans neither share nor lose any. Objects are skipped if they cannot hold a matching
+        event, assuming that the clocks of all committers agree to within `clock_skew`. `chosen` is for callers that
+        need only a part, and do not care whether the rest still exists.
 
         Raises:
             NoHistoryError: the queue has the document layout.
@@ -187,10 +188,10 @@ class Scan:
         splits: int | None = None,
         shards: Collection[int] | None = None,
     ) -> list[ArchiveSplit]:
-        """Jobs that finished in a time (`until` is exclusive), and after one position and up to another.
+        """Jobs that finished in a time span (`until` is exclusive), and after one position and up to another.
 
-        Only ranges that are archived for good are read, and ranges never overlap: every finish is there once. A time,
-        or an `upto`, that lies in the future takes what is there.
+        Reads only complete archived ranges, and ranges never overlap: every finish appears once. A time or an `upto` in
+        the future is allowed.
         """
         return self._planned(
             lambda bucket, share: planning.plan_archive(
@@ -199,10 +200,10 @@ class Scan:
             shards,
         )
 
-    # --- In steps, for those who follow a table ---
+    # --- In steps, for readers that follow a table ---
 
     def position_before(self, moment: datetime, *, clock_skew: timedelta = CLOCK_SKEW, shard: int | None = None) -> int:
-        """The position after which the first commit follows that was made at this time or later."""
+        """The position before the first commit made at this time or later."""
         at_ms, skew_ms = checks.moment_ms("moment", moment), milliseconds(clock_skew)
         return self._run(lambda buckets: planning.position_before(buckets.of(shard), at_ms, skew_ms=skew_ms))
 
@@ -216,10 +217,11 @@ class Scan:
         bytes_max: int | None = None,
         shard: int | None = None,
     ) -> Taken:
-        """How far one gets after a position with so many events, or stored bytes: one commit at least, and whole ones.
+        """How far the limits on events and stored bytes reach from a position: at least one commit, and only whole
+        ones.
 
         Raises:
-            HistoryGoneError: what follows the position was collected.
+            HistoryGoneError: the commits after the position were collected.
         """
         return self._run(
             lambda buckets: planning.events_within(
@@ -236,7 +238,8 @@ class Scan:
         bytes_max: int | None = None,
         shard: int | None = None,
     ) -> Taken:
-        """The same in the archive, of these objects in the order of positions: one range at least, and whole ones."""
+        """The same in the archive, for these objects in the order of positions: at least one range, and only whole
+        ones."""
         return self._run(
             lambda buckets: planning.archive_within(
                 buckets.of(shard), objects, after, rows_max=rows_max, bytes_max=bytes_max
@@ -246,21 +249,21 @@ class Scan:
     # --- Reading ---
 
     def read(self, split: Split, *, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """The rows of a split as batches of `pyarrow`, with these columns in this order.
+        """The rows of a split as `pyarrow` batches, with these columns in this order.
 
         Raises:
-            HistoryGoneError, StorageError: what the split names was deleted since it was planned. Plan again.
+            HistoryGoneError, StorageError: objects of the split were deleted since it was planned. Plan again.
         """
         opened = self._open()
         batches = read_split(opened.buckets.of(split.shard), split, columns)
         try:
             while (batch := opened.runner.run(_next(batches))) is not None:
-                yield batch if split.shard is None else as_told(batch, split.shard)
+                yield batch if split.shard is None else with_ring_numbers(batch, split.shard)
         finally:
             opened.runner.run(batches.aclose())
 
     def table(self, splits: Sequence[Split], table: Table, *, columns: Sequence[str] | None = None) -> Any:
-        """All of a plan as one `pyarrow.Table`, for whoever has room for it."""
+        """All of a plan as one `pyarrow.Table`, in memory."""
         import pyarrow as pa
 
         names = check_columns(table, columns)
@@ -279,7 +282,7 @@ class Scan:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections. The next call makes new ones."""
+        """Close connections. The next call opens new ones."""
         opened, self._opened = self._opened, None
         if opened is not None and opened.pid == os.getpid():
             opened.close(owns_store=isinstance(self._url, str))
@@ -300,7 +303,7 @@ class Scan:
         return opened.runner.run(running())
 
     def _open(self) -> _Opened:
-        # A loop that was made before a fork is the parent's.
+        # A loop made before a fork belongs to the parent.
         if self._opened is None or self._opened.pid != os.getpid():
             store = as_store(self._url, self._options)
             self._opened = _Opened(store, self._settings, self._clock or SystemClock())
@@ -308,7 +311,7 @@ class Scan:
 
 
 class _Opened:
-    """What a scan has open in this process."""
+    """The resources that a scan has open in this process."""
 
     def __init__(self, store: Store, settings: QueueSettings, clock: Clock) -> None:
         self.pid = os.getpid()
@@ -323,7 +326,7 @@ class _Opened:
 
 
 def of_shard(splits: Sequence[S], shard: int | None) -> list[S]:
-    """Of a shard's own plan, as splits of the ring."""
+    """A shard's own splits, marked as splits of the ring."""
     return list(splits) if shard is None else [msgspec.structs.replace(split, shard=shard) for split in splits]
 
 

@@ -1,6 +1,6 @@
-"""The shards of a ring, for those who only read: each is a queue in a bucket of its own, below the ring's root.
+"""Read-only access to the shards of a ring: each is a queue in its own bucket, below the ring's root.
 
-A queue that is no ring is asked as if there were no rings: only what refuses for being one is looked at as such.
+A queue is first read as if there were no rings; only one that refuses because it is a ring is then read as such.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from casque.storage.prefixed import PrefixedStore
 R = TypeVar("R")
 
 Positions: TypeAlias = Mapping[int, int]
-"""A position in each shard of a ring. One that is not named has had no commit."""
+"""A position in each shard of a ring. A shard that is not named has had no commit."""
 Point: TypeAlias = int | datetime | Positions
-"""A moment of a history."""
+"""A point in a history."""
 
 AT_ONCE = 16
-"""Shards that are asked at the same time."""
+"""Shards that are read at the same time."""
 
 
 class Share(msgspec.Struct, frozen=True):
-    """One shard's part of what a whole queue is asked for; a queue without shards has all of it."""
+    """One shard's part of a request to the whole queue; a queue without shards has all of it."""
 
     shard: int | None = None
     of: int = 1
 
     def splits(self, splits: int | None) -> int | None:
-        """So many of them all."""
+        """This shard's part of the number of splits."""
         return splits if self.shard is None else max(1, (splits or SPLITS) // self.of)
 
     def point(self, name: str, point: Point | None) -> int | datetime | None:
-        """What a moment is here.
+        """A point of the whole queue as a point of this shard.
 
         Raises:
-            InvalidInputError: it says nothing about this shard, or this queue.
+            InvalidInputError: it does not cover this shard, or does not fit this queue.
         """
         if isinstance(point, Mapping):
             if self.shard is None:
@@ -65,7 +65,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Buckets:
-    """That of a queue, and those of its shards if it is a ring."""
+    """The bucket of a queue, and those of its shards if it is a ring."""
 
     def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
         self._store = store
@@ -81,14 +81,14 @@ class Buckets:
         return bucket
 
     async def ring(self) -> RingHead:
-        """Its root as it is now."""
+        """The current root."""
         return decode_ring((await self.of(None).find()).body)
 
     async def each(
         self, ask: Callable[[Bucket, Share], Awaitable[R]], only: Collection[int] | None = None
     ) -> dict[int | None, R]:
-        """What the queue says, under None; or what its shards do, or some of them. All of them count, also those that
-        are no part of the ring any more: their history is the ring's."""
+        """The queue's answer under None; or the answers of its shards, or of some. Includes shards that are no longer
+        part of the ring: their history is the ring's."""
         if not self._is_ring:
             try:
                 return {None: await ask(self.of(None), Share())}
@@ -105,27 +105,27 @@ class Buckets:
         return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
 
     async def extents(self) -> tuple[str | None, dict[int | None, Extent]]:
-        """The id of the queue, and how far the history of each shard reaches."""
+        """The id of the queue, and the extent of each shard's history."""
         found = await self.each(lambda bucket, _: bucket.extent())
         return found[None].queue_id if None in found else (await self.ring()).queue_id, found
 
 
 def positions(name: str, value: Mapping[str, Any]) -> dict[int, int]:
-    """From JSON, as the offsets of a stream name them.
+    """Parse positions from JSON, in the form of a stream's offsets.
 
     >>> positions("from", {"0000": 41, "0003": 7})
     {0: 41, 3: 7}
     """
-    told: dict[int, int] = {}
+    found: dict[int, int] = {}
     for shard, position in value.items():
         if not (shard.isascii() and shard.isdecimal()):
             raise InvalidInputError(f"{name} names shards as {shard_name(0)!r}, not as {checks.shown(shard)}")
-        told[int(shard)] = checks.position(name, position)
-    return told
+        found[int(shard)] = checks.position(name, position)
+    return found
 
 
 def shard_name(shard: int) -> str:
-    """As below the root of its ring.
+    """The shard's directory below the root of its ring.
 
     >>> shard_name(3)
     '0003'
@@ -133,8 +133,8 @@ def shard_name(shard: int) -> str:
     return f"{shard:04d}"
 
 
-def as_told(batch: Any, shard: int) -> Any:
-    """Rows of a shard as the ring tells them: with its number, and with numbers that no other shard has."""
+def with_ring_numbers(batch: Any, shard: int) -> Any:
+    """A shard's rows with the ring's numbers: the shard's index added, and sequence numbers and tokens made unique."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -143,7 +143,7 @@ def as_told(batch: Any, shard: int) -> Any:
             batch = batch.set_column(at, field, pa.repeat(pa.scalar(shard, field.type), batch.num_rows))
         elif field.name in ("sequence", "token"):
             own = batch.column(at)
-            # 0 says that there is none; see `casque.ring.numbers`.
+            # 0 means none; see `casque.ring.numbers`.
             outer = pc.if_else(pc.equal(own, 0), 0, pc.add(pc.multiply(own, SHARDS_MAX), shard))
             batch = batch.set_column(at, field, outer.cast(field.type))
     return batch

@@ -1,4 +1,4 @@
-"""What a plan consists of: pieces of a table that can be read anywhere, in any order, any number of times.
+"""Splits: pieces of a table that can be read anywhere, in any order, any number of times.
 
 A split names what it reads, pinned when the plan was made, and holds no credentials. It is pickled to wherever it is
 read.
@@ -16,7 +16,7 @@ from casque.codec.snapshot import Part
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """How far a queue's history reaches, both ways."""
+    """The bounds of a queue's history."""
 
     queue_id: str | None
     layout: str
@@ -29,7 +29,7 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """How far somebody gets with so many rows and bytes, and how many of them that takes."""
+    """How far row and byte limits reach, and how many rows and bytes that is."""
 
     position: int
     rows: int
@@ -37,7 +37,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class ArchiveObject(msgspec.Struct, frozen=True):
-    """Some finished jobs: those of a range of positions that finished in one hour."""
+    """Finished jobs of a range of positions that finished in one hour."""
 
     key: str
     hour: str
@@ -47,7 +47,7 @@ class ArchiveObject(msgspec.Struct, frozen=True):
 
 
 class EventsSplit(msgspec.Struct, frozen=True):
-    """The commits from `first` to `last`, and of these only what happened in the time between."""
+    """The commits from `first` to `last`, filtered by time."""
 
     queue_id: str
     first: int
@@ -55,7 +55,7 @@ class EventsSplit(msgspec.Struct, frozen=True):
     since_ms: int | None = None
     until_ms: int | None = None
     shard: int | None = None
-    """Of which shard, if the queue is a ring of them."""
+    """The shard, if the queue is a ring."""
 
 
 class ArchiveSplit(msgspec.Struct, frozen=True):
@@ -64,34 +64,34 @@ class ArchiveSplit(msgspec.Struct, frozen=True):
     table: Table
     objects: tuple[ArchiveObject, ...]
     after: int = 0
-    """Only what finished after this position."""
+    """Only jobs that finished after this position."""
     since_ms: int | None = None
     until_ms: int | None = None
     shard: int | None = None
 
 
 class JobsSplit(msgspec.Struct, frozen=True):
-    """Some of a snapshot's jobs as they stand at `position`, and as many of those that were added since."""
+    """Some of a snapshot's jobs as of `position`, and a share of those added since."""
 
     queue_id: str
     base: SnapshotRef | None
-    """None if the log begins with nothing."""
+    """None if the log starts empty."""
     chain: str
     """The digest of the segment that the snapshot ends with."""
     inline: bool
-    """Whether the jobs in the snapshot's own object belong to this split."""
+    """True if the jobs in the snapshot's own object belong to this split."""
     parts: tuple[Part, ...]
     number: int
-    """Which split this is, of how many: whose a job is that was added later follows from its id."""
+    """The index of this split among `of`: a job that was added later belongs to a split by its id."""
     of: int
     position: int
     now_ms: int
-    """Whether a delayed job is due is judged by this moment."""
+    """The time that decides whether a delayed job is due."""
     shard: int | None = None
 
 
 class DocumentSplit(msgspec.Struct, frozen=True):
-    """A whole document, as it was when the plan was made: the next commit will have replaced it."""
+    """A whole document, as of the plan: the next commit replaces it."""
 
     packed: bytes
     position: int

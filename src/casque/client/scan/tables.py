@@ -1,8 +1,8 @@
 """The columns of a queue's tables. They only ever gain columns, at the end.
 
-Times are instants in UTC with milliseconds. Every table starts with the shard, which is 0 of a queue without shards;
+Times are instants in UTC with milliseconds. Every table starts with the shard, which is 0 for a queue without shards;
 positions are the shard's own, and numbers and tokens those of the ring. Written as Spark's DDL, because that is what
-users paste; the Arrow schema follows from it.
+users paste; the Arrow schema is derived from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from casque.errors import InvalidInputError
 
 
 class Table(StrEnum):
-    """What can be read of a queue."""
+    """The tables of a queue."""
 
     JOBS = "jobs"
     EVENTS = "events"
@@ -124,17 +124,17 @@ COLUMNS: dict[Table, dict[str, str]] = {
         "last": "boolean",
     },
 }
-"""`hour` is the archive's: that in which the job finished. `outcome` of an attempt is `failed`, `expired`, or for the
-last one what became of the job: `done`, `dead` or `cancelled`."""
+"""`hour` is the hour in which the job finished, as in the archive. `outcome` of an attempt is `failed`, `expired`, or
+for the last one the job's final state: `done`, `dead` or `cancelled`."""
 
 
 def ddl(table: Table) -> str:
-    """As `df.schema` and `CREATE TABLE` want it."""
+    """In the form that `df.schema` and `CREATE TABLE` take."""
     return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table].items())
 
 
 def check_columns(table: Table, columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Those that were asked for, or all.
+    """The requested columns, or all.
 
     Raises:
         InvalidInputError: the table has no such column. Names the nearest.
@@ -152,7 +152,7 @@ def check_columns(table: Table, columns: Iterable[str] | None) -> tuple[str, ...
 
 
 def arrow_type(kind: str) -> Any:
-    """Of Arrow, as Spark wants it from a data source."""
+    """The Arrow type that Spark expects from a data source."""
     import pyarrow as pa
 
     plain = {
@@ -168,7 +168,7 @@ def arrow_type(kind: str) -> Any:
 
 
 def arrow_schema(table: Table, columns: Iterable[str] | None = None) -> Any:
-    """The `pyarrow.Schema` of these columns, in the order they are named."""
+    """The `pyarrow.Schema` of these columns, in the given order."""
     import pyarrow as pa
 
     return pa.schema([(name, arrow_type(COLUMNS[table][name])) for name in check_columns(table, columns)])

@@ -1,9 +1,9 @@
-"""Moves finished jobs from a log into the archive, beside the commits, a range of positions at a time.
+"""Moves finished jobs from a log into the archive, alongside the commits, a range of positions at a time.
 
-The head says which: `archived` is where the archive ends, and `archiving`, set by one compare-and-set before anything
-is written, is where the range ends that comes next. So ranges never overlap, and a job is in one of them only. Whoever
-finds a range that was begun, after a crash or beside somebody who is slow, writes that very range and none other; the
-log says what is in it, so both write the same.
+The head defines the ranges: `archived` is where the archive ends, and `archiving`, set by one compare-and-set before
+anything is written, is where the next range ends. So ranges never overlap, and a job is in one of them only. A process
+that finds a range already begun, after a crash or by a slow process, writes exactly that range; the log determines its
+contents, so both write the same.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from casque.types import Finished
 
 RANGE_JOBS = 20_000
 RANGE_BYTES = 16 * 1024 * 1024
-"""What one range holds at the most, unless a single commit holds more: readers take an object as a whole."""
+"""Maximum size of one range, unless a single commit is larger: readers load an object as a whole."""
 LOSSES_MAX = 10
-"""How often the head may be changed by somebody else before a pass is put off."""
+"""How often the head may be changed by other writers before a pass is put off."""
 
 
 class Archiver:
-    """Has one pass under way at a time."""
+    """Runs one pass at a time."""
 
     def __init__(self, store: Store, head: HeadRegister, patience: Callable[[], Patience]) -> None:
         self._store = store
         self._head = head
         self._patience = patience
         self._written: Range | None = None
-        """The last range whose objects are surely there."""
+        """The last range whose objects certainly exist."""
 
     async def archive(
         self,
@@ -48,9 +48,9 @@ class Archiver:
         writer: str,
         may_write: Callable[[LogHead], bool],
     ) -> None:
-        """Archive what was finished up to a position, which is history for sure.
+        """Archive the jobs finished up to a position, which is certain to be history.
 
-        `finished` is all of it that the head did not yet call archived; `state` drops what is.
+        `finished` is everything that the head does not call archived yet; `state` drops what is.
         """
         losses = 0
         while losses < LOSSES_MAX:
@@ -64,7 +64,7 @@ class Archiver:
                     await write_range(self._store, self._patience, range_, finished)
                     self._written = range_
                     if len(state.finished) - len(finished) >= archive.ARCHIVE_JOBS:
-                        return  # so many more already: the next pass ends this range with the write that begins its own
+                        return  # many more already: the next pass ends this range with the write that begins its own
                     head = await self._head.read()
                     if (head.archived_to, head.archiving) != (begin, end) or not may_write(head):
                         continue
@@ -81,13 +81,13 @@ class Archiver:
 
 
 def claim(finished: Sequence[Finished], begin: int, position: int) -> int | None:
-    """Where the next range ends, at `position` or before it; None if there is nothing to archive."""
+    """The end of the next range, at `position` or before it; None if there is nothing to archive."""
     jobs = size = 0
     last, start = begin, bisect_right(finished, begin, key=position_of)
     while start < len(finished):
         if jobs >= RANGE_JOBS or size >= RANGE_BYTES:
             return last
-        # All that one commit finished. How large it is matters only if there are not too many anyway.
+        # All jobs of one commit. Their size matters only if their number is within bounds.
         last = finished[start].position
         end = bisect_right(finished, last, start, key=position_of)
         jobs += end - start

@@ -1,4 +1,4 @@
-"""Deletes what nobody can need any more: segments up to the floor, and snapshots that the head does not name."""
+"""Deletes objects that are no longer needed: segments up to the floor, and snapshots that the head does not name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AT_ONCE = 16
 
 
 async def collect(store: Store, head: LogHead, *, fences: Collection[int]) -> None:
-    """Delete by a head that has been published: the floor comes first, the deletes after it.
+    """Delete according to a published head: the floor is raised first, the deletes follow.
 
     A delete may be late by any time, because the floor never falls. `fences` are all those up to the floor: a leader
     that was deposed while it slept must find its successor's fence in its next slot, however long it slept.
@@ -37,7 +37,7 @@ async def _superfluous(store: Store, head: LogHead, keep: Collection[str]) -> As
             yield key
     if head.snapshot is None:
         return
-    # A snapshot below the newest that no head names can never be named any more, whoever wrote it.
+    # A snapshot older than the newest that no head names can never be named again.
     named = {head.snapshot.key, *(ref.key for ref in head.kept)}
     async for key in store.list("snapshots/"):
         if key >= head.snapshot.key:

@@ -1,8 +1,8 @@
 """Follows a log from any position on without ever writing: the change feed.
 
-At a position that was verified, some of the next slots are read, and then the head. Only the head can tell whether
-those slots are the history: one that was collected, or collected and won again by somebody who overslept, lies at or
-below its floor.
+From a verified position, reads some of the next slots, and then the head. Only the head shows whether those slots are
+the history: a slot that was collected, or collected and won again by a process that overslept, is at or below its
+floor.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored
 
 STAGED_MAX = 100_000
-"""Staged jobs in one read, beyond which the next is a small one."""
+"""Staged jobs in one read, beyond which the next read is a small one."""
 READ_BYTES = 1024 * 1024
-"""Bytes in one read, beyond which the next is smaller."""
+"""Bytes in one read, beyond which the next read is smaller."""
 STARTS_MAX = 20
-"""How often a start is tried again because the log was collected meanwhile."""
+"""How often a start is retried because the log was collected meanwhile."""
 
 
 class Follower:
-    """Hands out the commits of a log in order, each of them once, and knows how far it has come."""
+    """Yields the commits of a log in order, each of them once, and tracks the position."""
 
     def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
         self._store = store
@@ -39,17 +39,17 @@ class Follower:
         self._chain: str | None = None
         """The digest of the segment at `position`; None if that one is collected: then the next one names it."""
         self.position = 0
-        """Everything up to here was handed out, or was not asked for."""
+        """Everything up to here was yielded, or was not requested."""
         self.read_bytes = 0
-        """Of what was read last, as it is stored."""
+        """Stored size of the last read."""
 
     async def start(self, position: int | None) -> bool:
-        """Stand at this position, or at the end of the log; False if there is no queue yet.
+        """Start at this position, or at the end of the log; False if there is no queue yet.
 
         Raises:
-            NoHistoryError: the queue is no log.
-            HistoryGoneError: what follows the position is collected.
-            InvalidInputError: the log has not come so far.
+            NoHistoryError: the queue is not a log.
+            HistoryGoneError: the commits after the position are collected.
+            InvalidInputError: the position is beyond the end of the log.
         """
         if not await self._is_log():
             return False
@@ -61,7 +61,7 @@ class Follower:
                     raise HistoryGoneError(f"what followed position {at}", head.floor)
                 continue
             chain = await self._chain_at(at, head)
-            # As always the head comes last: what lies at or below its floor may be anything.
+            # The head is read last, as always: slots at or below its floor may hold anything.
             later = await self._head.read()
             if chain is None and at > later.floor:
                 if position is None:
@@ -80,7 +80,7 @@ class Follower:
         Raises:
             HistoryGoneError: they were collected before they were read. Nothing was skipped silently.
             QueueReplacedError: the queue was converted.
-            CorruptQueueError: a segment is missing or is not what it must be.
+            CorruptQueueError: a segment is missing or invalid.
         """
         read = await self._bodies()
         head = await self._head.read()
@@ -100,7 +100,8 @@ class Follower:
         return [placed.segment for placed in tail.found]
 
     def stand_at(self, position: int, chain: str) -> None:
-        """Go back to a position that was handed out. `chain` is the digest of its segment, as the next one names it."""
+        """Go back to a position that was yielded before. `chain` is the digest of its segment, as the next one names
+        it."""
         self.position, self._chain = position, chain
         self._ahead = 1
 
@@ -114,21 +115,21 @@ class Follower:
         return True
 
     async def _bodies(self) -> Bodies:
-        """More at once the more there turn out to be, and never more than fit into memory."""
+        """Reads more at once the more there are, but never more than fit into memory."""
         read = await self._reader.window(self.position, self._ahead)
         if sum(len(jobs) for jobs in read.staged.values() if not isinstance(jobs, CorruptQueueError)) > STAGED_MAX:
-            self._ahead = 1  # admissions: one of them is enough at a time
+            self._ahead = 1  # admissions are large: one at a time is enough
         elif sum(map(len, read.bodies)) > READ_BYTES:
             self._ahead = max(1, self._ahead // 2)
             _cut(read)
         elif len(read.bodies) == self._ahead:
             self._ahead = min(self._ahead * 2, READ_AHEAD)
         else:
-            self._ahead = 1 if read.gap is None else 2  # at a gap, look once more at what lies behind it
+            self._ahead = 1 if read.gap is None else 2  # at a gap, read what follows it once more
         return read
 
     async def _check_gap(self, slot: int) -> None:
-        """An empty slot before a full one: only a moment's, or damage."""
+        """An empty slot before a full one: either momentary, or damage."""
         if isinstance(await self._reader.get(segment_key(slot)), Stored):
             return
         if (floor := (await self._head.read()).floor) > self.position:
@@ -138,15 +139,14 @@ class Follower:
     async def _chain_at(self, position: int, head: LogHead) -> str | None:
         if not position:
             return START
-        # At the floor itself there may be anything, or nothing.
+        # The slot at the floor may hold anything, or nothing.
         if position <= head.floor:
             return None
         read = await self._reader.get(segment_key(position))
         return digest(read.body) if isinstance(read, Stored) else None
 
     async def _end(self, head: LogHead) -> int:
-        """The last full slot. Above the floor they are full without a gap, so that a few reads find it in a log of any
-        length."""
+        """The last full slot. Above the floor there are no gaps, so a few reads find it in a log of any length."""
         low = max(head.snapshot.position if head.snapshot is not None else 0, head.floor)
         return await self._reader.end(low)
 
@@ -155,8 +155,8 @@ class Follower:
 
 
 def _cut(read: Bodies) -> None:
-    """Keep the first slot, and as many more as stay within the bytes of one read: the rest is read again later, by a
-    reader who may be slow."""
+    """Keep the first slot, and as many more as fit into one read: the reader may be slow, and the rest is read again
+    later."""
     size = 0
     for count, body in enumerate(read.bodies):
         size += len(body)
@@ -167,5 +167,5 @@ def _cut(read: Bodies) -> None:
 
 
 def _reaches_beyond(head: LogHead, position: int) -> bool:
-    """Whether the next slot must be full, because somebody has applied it."""
+    """True if the next slot must be full, because the head builds on it."""
     return head.snapshot is not None and head.snapshot.position > position

@@ -1,11 +1,11 @@
 """Appends to a log and follows it.
 
 Several writers may append (open mode): losing a slot is ordinary, the winner's segment is applied and the next slot
-tried. After a win the head is read, because a slot that had been collected can be won by somebody who overslept.
+tried. After a win the head is read, because a process that overslept can win a slot that had been collected.
 
-A writer that finds itself alone takes the queue for itself (exclusive mode) and saves that read: it raises the epoch
-in the head and puts a fence into the log. Whoever else wants to write raises the epoch again, back to open mode, and
-puts a fence in the holder's way. Nobody waits for anybody: a holder that died is passed like one that lives.
+A writer that finds itself alone takes the queue for itself (exclusive mode) and saves that read: it raises the epoch in
+the head and puts a fence into the log. Another writer raises the epoch again, back to open mode, and puts a fence in
+the holder's way. No process waits for another: a dead holder is bypassed like a live one.
 
 A leader among brokers (led mode) commits like a holder, but steps down for good when it loses a slot.
 """
@@ -42,17 +42,17 @@ from casque.errors import (
 )
 from casque.journal.archive import ArchivePace, ArchiveRetention
 from casque.journal.discovery import refusal
+from casque.journal.leader_lease import surely_leads
 from casque.journal.log.archiver import Archiver
 from casque.journal.log.collector import collect
+from casque.journal.log.contention import Contention
 from casque.journal.log.pace import Pace
 from casque.journal.log.reader import Placed, Tail
 from casque.journal.log.replica import Replica, Stance
 from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
-from casque.journal.log.solitude import Solitude
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
-from casque.journal.tenure import is_sure
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored, Watched
@@ -80,7 +80,7 @@ class LogJournal(Replica):
         self._archive_pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval))
         self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
         self._pace = Pace(clock, rng)
-        self._solitude = Solitude(clock, rng)
+        self._contention = Contention(clock, rng)
         self._lease_ms = 0
 
     # --- Following ---
@@ -95,7 +95,7 @@ class LogJournal(Replica):
         position = state.position
         refreshed = await super().refresh(state)
         if refreshed.state.position != position:
-            self._solitude.company()
+            self._contention.met_other_writer()
         return refreshed
 
     def _advance(self, placed: Placed) -> None:
@@ -106,13 +106,13 @@ class LogJournal(Replica):
         held = self._stance is Stance.HOLDING
         super()._heed(head)
         if held and self._stance is Stance.OPEN:
-            self._solitude.disturbed()
+            self._contention.disturbed()
 
     # --- Committing ---
 
     async def append(self, state: State, batch: Batch) -> Appended:
         await self._be_there(batch)
-        if self._stance is Stance.OPEN or self._solitude.seen_by_others:
+        if self._stance is Stance.OPEN or self._contention.epoch_raised:
             prepared = await self._prepare(state, batch)
             if prepared is not None:
                 return prepared
@@ -129,7 +129,7 @@ class LogJournal(Replica):
         self._tip.chain, self._tip.epoch = digest(body), epoch
         self._pace.grew(len(body) + _named_bytes(state))
         self._verified, self._seen_ms = position, began_ms
-        self._solitude.committed(began_ms)
+        self._contention.committed(began_ms)
         return Landed(state)
 
     async def _be_there(self, batch: Batch) -> None:
@@ -165,7 +165,8 @@ class LogJournal(Replica):
         )
 
     async def _confirmed(self, position: int) -> bool:
-        """Whoever overslept can win a slot that was used and collected long ago. The head, read now, tells."""
+        """A process that overslept can win a slot that was used and collected long ago.
+        The head, read now, shows it."""
         try:
             head = await self._head.read()
         except (StorageError, CorruptQueueError) as error:
@@ -174,8 +175,9 @@ class LogJournal(Replica):
         return head.floor < position
 
     async def _overslept(self, state: State, batch: Batch) -> Appended:
-        """The slot had been collected: nobody will ever read what lies there now. An attempt that the answer was
-        slept over may be the very segment that was collected, so the table of writers decides."""
+        """The slot had been collected: its new content will never be read. An unanswered attempt may be the very
+        segment
+        that was collected, so the table of writers decides."""
         self.undo(state)
         try:
             fresh = await self._patience().insist(self.load)
@@ -195,9 +197,9 @@ class LogJournal(Replica):
             raise LeadershipLostError(None)
         newer = any(placed.segment.epoch > self._epoch for placed in others.found)
         if self._stance is Stance.OPEN and not newer and others.broken is None:
-            self._solitude.company()
+            self._contention.met_other_writer()
             return Conflict(Refreshed(state, self._apply(state, others.found), certain=False))
-        # Who may write has changed, or what I stand on was collected: the head first, then anything else.
+        # The permission to write has changed, or the base of this state was collected: read the head first.
         try:
             return Conflict(await self._patience().insist(lambda: self.refresh(state)))
         except StorageError as error:
@@ -206,7 +208,7 @@ class LogJournal(Replica):
     # --- Before a commit in open mode ---
 
     async def _prepare(self, state: State, batch: Batch) -> Conflict | None:
-        """What has to happen before anything else is written. The batch is then decided anew.
+        """Work that must happen before anything else is written. The batch is then decided again.
 
         Raises:
             QueueLedError: a broker leads this queue.
@@ -217,8 +219,8 @@ class LogJournal(Replica):
             raise await refusal(self._store, owner)
         work: Coroutine[Any, Any, Refreshed]
         if self._stance is Stance.HOLDING:
-            self._solitude.seen_by_others = False
-            work = self.refresh(state)  # somebody raised the epoch: go on in open mode
+            self._contention.epoch_raised = False
+            work = self.refresh(state)  # the epoch was raised: continue in open mode
         elif self._mode is Mode.EXCLUSIVE:
             work = self._flip(state, batch)
         elif self._tip.epoch < self._epoch:
@@ -234,14 +236,14 @@ class LogJournal(Replica):
             raise StorageError(f"the queue could not be opened for writing; nothing was written: {error}") from error
 
     async def _flip(self, state: State, batch: Batch) -> Refreshed:
-        """Somebody has the queue for itself: make it open again. The fence follows with the next attempt."""
+        """Another process holds the queue: make it open again. The fence follows with the next attempt."""
         head = await self._head.read()
         if head.mode is Mode.EXCLUSIVE:
             await self._head.replace(head.next(batch.writer, epoch=head.epoch + 1, mode=Mode.OPEN, owner=None))
         return await self.refresh(state)
 
     async def _fence(self, state: State, batch: Batch) -> Refreshed:
-        """An epoch begins with a fence: whoever held the queue before must lose its next slot, and every one after."""
+        """An epoch begins with a fence: the previous holder must lose its next slot, and every one after."""
         position = state.position + 1
         body = self._encode(position, batch, [])
         others = await self._place(position, body)
@@ -256,7 +258,7 @@ class LogJournal(Replica):
         return Refreshed(state)
 
     def _pass(self, state: State, fence: bytes) -> None:
-        """Our own fence is in."""
+        """Our own fence has landed."""
         position = state.position + 1
         segment = decode_segment(fence, queue_id=self._head.queue_id, position=position, prev=self._tip.chain)
         replay(state, segment)
@@ -265,11 +267,11 @@ class LogJournal(Replica):
     @property
     def takes_hold(self) -> bool:
         is_open = self._stance is Stance.OPEN and self._mode is Mode.OPEN and self._tip.epoch == self._epoch
-        return is_open and self._solitude.lasts
+        return is_open and self._contention.is_alone
 
     async def hold(self, state: State, batch: Batch) -> Refreshed:
-        """Alone for a while: take the queue for myself, unless that turns out to be difficult."""
-        self._solitude.claimed()
+        """Alone for a while: take the queue exclusively, unless that turns out to be difficult."""
+        self._contention.claimed()
         owner = Owner(batch.writer, new_nonce(self._rng))
         for _ in range(HOLDS_MAX):
             began_ms = self._clock.monotonic_ms()
@@ -278,7 +280,7 @@ class LogJournal(Replica):
                 taken = await self._take_over(state, claim, batch, began_ms)
                 return taken if taken is not None else Refreshed(await self.load())
             if self._head.known is None or self._head.known.epoch != self._epoch:
-                break  # somebody else wants to write; otherwise it was the work beside the commits
+                break  # another writer wants to write; otherwise it was maintenance
         return await self.refresh(state)
 
     # --- Leading ---
@@ -287,7 +289,7 @@ class LogJournal(Replica):
     def sole(self) -> bool:
         if self._stance is not Stance.LEADING:
             return False
-        return is_sure(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
+        return surely_leads(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
 
     def sighting(self, state: State) -> Sighting:
         head = self._head.known
@@ -304,9 +306,9 @@ class LogJournal(Replica):
     async def claim(
         self, state: State, owner: Owner, batch: Batch, mode: Mode, seen: Sighting | None = None
     ) -> Refreshed | None:
-        """Claim the head, follow the log to its end, put a fence there, look at the head again.
+        """Claim the head, follow the log to its end, put a fence there, read the head again.
 
-        None if somebody else was faster: `load` next, and wait before trying again.
+        None if another process was faster: `load` next, and wait before trying again.
         """
         await self._be_there(batch)
         began_ms = self._clock.monotonic_ms()
@@ -314,16 +316,16 @@ class LogJournal(Replica):
         return None if claim is None else await self._take_over(state, claim, batch, began_ms)
 
     async def _claim_head(self, owner: Owner, batch: Batch, mode: Mode, seen: Sighting | None = None) -> LogHead | None:
-        """The head first: from now on whoever led can neither publish a snapshot nor raise the floor."""
+        """The head first: from now on the previous leader can neither publish a snapshot nor raise the floor."""
         head = await self._head.read()
-        # A queue that was not there begins with version 1. Otherwise: whoever changed it is alive.
+        # A new queue begins with version 1. Otherwise a changed head shows that its writer is alive.
         if seen is not None and (head.epoch, head.version) != (seen.epoch, max(seen.version, 1)):
             return None
         claim = head.next(batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner)
         return claim if await self._head.replace(claim) else None
 
     async def _take_over(self, state: State, claim: LogHead, batch: Batch, began_ms: int) -> Refreshed | None:
-        """The head is claimed; None if somebody else claimed it after that."""
+        """The head is claimed; None if another process claimed it after that."""
         events: list[Event] = []
         mode = claim.mode
         if claim.floor > self._verified or state.position != self._verified:
@@ -339,7 +341,7 @@ class LogJournal(Replica):
         return Refreshed(state, events)
 
     async def _fence_at_the_end(self, state: State, epoch: int, batch: Batch, events: list[Event]) -> bytes | None:
-        """Follow the log to its end and put a fence there; None if somebody who came later is further."""
+        """Follow the log to its end and put a fence there; None if a later claim got further."""
         while self._tip.epoch < epoch:
             fence = self._encode(state.position + 1, batch, [])
             others = await self._place(state.position + 1, fence)
@@ -355,7 +357,7 @@ class LogJournal(Replica):
         head = await self._head.read()
         self._heed(head)
         if not await self._head.replace(head.next(batch.writer)):
-            # A successor's claim was faster, or upkeep of this leader. The latter is a sign of life as well.
+            # A successor's claim was faster, or maintenance of this leader. The latter renews the leadership as well.
             self._heed(await self._head.read())
         self._seen_ms = began_ms
         return Refreshed(state)
@@ -364,14 +366,14 @@ class LogJournal(Replica):
         head = await self._head.read()
         if self._stance is Stance.LEADING and head.epoch == self._epoch:
             self._stance = Stance.OPEN
-            # Open to anybody, brokers or not. A new epoch, so that whoever writes next puts a fence first: a request
-            # of this leader may still be on its way.
+            # Open to every writer, brokers or not. In a new epoch, so that the next writer puts a fence first: a
+            # request of this leader may still be on its way.
             await self._head.replace(head.next(batch.writer, epoch=head.epoch + 1, mode=Mode.OPEN, owner=None))
 
-    # --- Beside the commits ---
+    # --- Alongside the commits ---
 
     def hesitation_s(self) -> float:
-        return self._solitude.hesitation_ms() / 1000 if self._stance is Stance.OPEN else 0
+        return self._contention.hesitation_ms() / 1000 if self._stance is Stance.OPEN else 0
 
     def due_ms(self) -> int | None:
         return self._archive_pace.due_ms()
@@ -390,7 +392,7 @@ class LogJournal(Replica):
         self._archive_pace.hurried = hurried
 
     def wants_a_commit(self, state: State) -> bool:  # noqa: ARG002
-        return False  # all that is not a commit is in the head
+        return False  # everything besides commits is in the head
 
     def maintenance(self, state: State, writer: str) -> Work | None:
         head = self._head.known
@@ -406,9 +408,9 @@ class LogJournal(Replica):
             self._pace.restart(state.position)
             return partial(self._archive_and_keep, state, View.of(state, self._tip), writer)
         if archive_is_due:
-            # What is finished from here on is for the next pass: it may not be history yet when this one gets there.
+            # Jobs that finish from here on are for the next pass: they may not be history yet when this one gets there.
             return partial(self._archive, state, tuple(state.finished), state.position, writer)
-        if self._stance is Stance.HOLDING and self._solitude.look_is_due():
+        if self._stance is Stance.HOLDING and self._contention.look_is_due():
             return self._look
         return partial(self._sweeper.apply, state) if self._sweeper.is_due else None
 
@@ -418,13 +420,13 @@ class LogJournal(Replica):
         await self._sweeper.apply(state)
 
     def _may_archive(self, head: LogHead) -> bool:
-        """Whatever was verified is history, so that anybody may archive it who does not disturb the owner's standing:
-        a change of the head is a leader's sign of life, and a holder or leader who was deposed has to find that out
-        by its next commit."""
+        """Verified commits are history, so every process may archive them unless that affects the owner: a change of
+        the
+        head renews a leader's lease, and a deposed holder or leader has to find that out by its next commit."""
         return head.mode is not Mode.LED if self._stance is Stance.OPEN else head.epoch == self._epoch
 
     async def _archive_and_keep(self, state: State, view: View, writer: str) -> None:
-        """What is archived first need not be in the snapshot."""
+        """Archive first: archived jobs need not be in the snapshot."""
         if view.finished:
             try:
                 await self._archive(state, view.finished, view.position, writer)
@@ -438,10 +440,10 @@ class LogJournal(Replica):
         await self._sweeper.apply(state)
 
     async def _keep(self, view: View, writer: str) -> None:
-        """Write a snapshot, name it in the head, and collect what it made superfluous."""
+        """Write a snapshot, name it in the head, and collect what it replaces."""
         ref = await self._snapshots.write(self._head.queue_id, view)
         head = await self._head.read()
-        # Only into a head of my own epoch: somebody else's log may have gone another way since.
+        # Only into a head of our own epoch: the log of another epoch may have diverged.
         mine = head.epoch == self._epoch and (head.mode is Mode.OPEN or self._stance is not Stance.OPEN)
         if ref is None or not mine:
             return
@@ -456,25 +458,25 @@ class LogJournal(Replica):
             await collect(self._store, newer, fences=view.tip.fences)
 
     def _archived_at(self, head: LogHead, view: View) -> int:
-        """Up to where nothing is left to be archived by this snapshot: if nothing was finished there is no pass."""
+        """The position up to which this snapshot leaves nothing to archive: if no job finished there is no pass."""
         if not self._limits.finished:
             return max(head.archived_to, view.position)
         left = next((one.position for one in view.finished if one.position > head.archived_to), view.position + 1)
         return head.archived_to if head.archiving is not None else max(head.archived_to, left - 1)
 
     async def _look(self) -> None:
-        """Whether somebody else wants to write, so that a busy holder does not keep them out slot by slot."""
+        """Check whether another process wants to write, so that a busy holder does not keep it out slot by slot."""
         try:
             head = await self._head.read()
         except CorruptQueueError:
-            self._solitude.seen_by_others = True  # the next commit looks for itself, and tells its callers
+            self._contention.epoch_raised = True  # the next commit checks for itself, and reports to its callers
             raise
         if head.epoch != self._epoch:
-            self._solitude.seen_by_others = True
+            self._contention.epoch_raised = True
 
 
 def _named_bytes(state: State) -> int:
-    """Of the staged objects that the last commit names."""
+    """Size of the staged objects that the last commit names."""
     last = takewhile(lambda one: one.position == state.position, reversed(state.staged))
     return sum(one.bytes for one in last)
 

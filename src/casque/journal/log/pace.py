@@ -1,4 +1,4 @@
-"""When the next snapshot is worth its bytes."""
+"""Decides when the next snapshot is worth its bytes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ SNAPSHOT_SEGMENTS = 512
 SNAPSHOT_BYTES = 4 * 1024 * 1024
 SNAPSHOT_MS = 5 * 60 * 1000
 BYTES_PER_SEGMENT = 64 * 1024
-"""What one more segment to read is taken to cost whoever opens the queue, in bytes of snapshot.
+"""The assumed cost of one more segment to read when opening the queue, in bytes of snapshot.
 
 A snapshot of a million jobs is hundreds of megabytes: written every 512 commits it would cost more than all commits
-together, and save its readers little, who have to read those megabytes first."""
+together, and save little for readers, who have to read those megabytes first.
+"""
 
 
 class Pace:
-    """Measures the log since the last snapshot, whoever wrote it."""
+    """Measures the log since the last snapshot, of all writers."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
         self._clock = clock
@@ -29,11 +30,11 @@ class Pace:
         self._from = position
         self._bytes = 0
         self._since_ms = self._clock.monotonic_ms()
-        # Writers that share a queue count the same segments: they must not all begin at once.
+        # Writers that share a queue count the same segments: they must not all start at once.
         self._slack = 1 + self._rng.random() / 4
 
     def opened(self, head: LogHead | None) -> None:
-        """The queue was loaded from this head, and what follows its snapshot has been counted."""
+        """The queue was loaded from this head, and the segments after its snapshot have been counted."""
         self._newest = head.snapshot if head is not None else None
         self._from = self._newest.position if self._newest is not None else 0
 
@@ -45,7 +46,7 @@ class Pace:
         if last is not None and last != self._newest:
             self._newest = last
             if last.position > self._from:
-                self.restart(last.position)  # somebody else's is as good as ours
+                self.restart(last.position)  # another writer's snapshot is as good as ours
         segments = position - self._from
         if not segments:
             return False

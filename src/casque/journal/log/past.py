@@ -1,6 +1,6 @@
-"""Reads a queue as it was: the newest snapshot that is old enough, and the segments from there on.
+"""Reads a queue at an earlier moment: from the newest snapshot that is old enough, and the segments after it.
 
-Everything above the floor is kept, and the head names the snapshots that are. Never writes.
+Everything above the floor is kept, and the head names the snapshots that are kept. Never writes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from casque.storage.port import Store, Stored
 from casque.types import from_ms
 
 READS_MAX = 20
-"""How often reading starts again because the log was collected under its eyes."""
+"""How often reading restarts because the log was collected meanwhile."""
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A queue as it stood after one commit."""
+    """A queue as of one commit."""
 
     state: State
     at_ms: int
-    """When that was, by the clock of whoever committed."""
+    """The time of that commit, by the committer's clock."""
 
 
 class Past:
@@ -47,8 +47,8 @@ class Past:
 
         Raises:
             NoHistoryError: the queue is a document.
-            HistoryGoneError: that was too long ago.
-            InvalidInputError: that is yet to come, or there is no queue.
+            HistoryGoneError: the position is no longer kept.
+            InvalidInputError: the position is in the future, or there is no queue.
         """
         await self._check_layout()
         for _ in range(READS_MAX):
@@ -91,7 +91,7 @@ class Past:
                     f"{_text(at_ms)} is in the future: this queue can be read up to {_text(latest_ms)}, "
                     f"positions {oldest_of(head)} to {stretch.end}"
                 )
-            # Clocks differ: a commit may be later than the one after it. The last one that is not too late counts.
+            # Clocks differ: a commit may have a later time than the next one. Take the last one that is not too late.
             while stretch.found and stretch.found[-1].segment.at > at_ms:
                 stretch.found.pop()
             return Moment(stretch.replayed(), at_ms)
@@ -106,13 +106,13 @@ class Past:
         self._head.adopt(read)
 
     async def _stretch(self, base: SnapshotRef | None, *, until: int | None) -> _Stretch | None:
-        """What follows a snapshot, or the beginning; None if it was collected meanwhile."""
+        """The commits after a snapshot, or from the beginning; None if they were collected meanwhile."""
         start = base.position if base is not None else 0
         restored: tuple[State, Tip] | None = State(Limits()), Tip()
         if base is not None:
             restored = await self._reader.restore(base, queue_id=self._head.queue_id, limits=Limits())
         read = await self._bodies(start, until)
-        # The head comes last: what lies at or below its floor may be gone, or be something else by now.
+        # The head is read last: objects at or below its floor may be gone, or be different by now.
         later = await self._head.read()
         if (later.floor > start and until != start) or (base is not None and base not in refs_of(later)):
             return None
@@ -169,7 +169,7 @@ class _Stretch:
 
 
 def refs_of(head: LogHead) -> list[SnapshotRef]:
-    """The snapshots from which the past can be read on, oldest first."""
+    """The snapshots that the past can be read from, oldest first."""
     named = [*head.kept, *([head.snapshot] if head.snapshot is not None else [])]
     return [ref for ref in named if ref.position >= head.floor]
 

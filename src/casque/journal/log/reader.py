@@ -1,5 +1,5 @@
-"""Reads segments and snapshots, and says how far they hang together. Decides nothing: only the head can tell whether
-what was read is the history."""
+"""Reads segments and snapshots, and finds how far they form a chain. Decides nothing: only the head shows whether they
+are the history."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from casque.storage.port import Read, Store, Stored
 from casque.types import JobSpec, StagedPart
 
 READ_AHEAD = 32
-"""Segments asked for at once when a whole tail has to be read."""
+"""Segments fetched at once when a whole tail has to be read."""
 PARTS_AT_ONCE = 8
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A segment as it lies in its slot."""
+    """A segment in its slot."""
 
     segment: Segment
     body: bytes
@@ -34,18 +34,18 @@ class Placed(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Of all that has to be read for it."""
+        """Size of everything to read for it."""
         return len(self.body) + sum(part.bytes for part in named_parts(self.body))
 
 
 class Tail(msgspec.Struct):
-    """What was found after a position, in order, up to where it ended."""
+    """The segments found after a position, in order, and where they ended."""
 
     found: list[Placed]
     broken: CorruptQueueError | None = None
-    """The next slot holds something that does not belong there."""
+    """The next slot holds an object that does not belong there."""
     gap: int | None = None
-    """The next slot is empty, though a later one is not."""
+    """The next slot is empty, but a later one is not."""
 
 
 class Bodies(msgspec.Struct):
@@ -54,11 +54,11 @@ class Bodies(msgspec.Struct):
     bodies: list[bytes]
     gap: int | None = None
     staged: Staged = {}
-    """The jobs that they name."""
+    """The staged jobs that they name."""
 
 
 class Reader:
-    """Every read is insisted on by itself: of many at once, one or other always fails on a bad day."""
+    """Retries every read by itself: of many at once, one or other always fails on a bad day."""
 
     def __init__(self, store: Store, patience: Callable[[], Patience]) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class Reader:
         return linked(queue_id, position, chain, await self.bodies(position, ahead=ahead))
 
     async def bodies(self, position: int, *, ahead: int = 1) -> Bodies:
-        """More at once the more there turn out to be."""
+        """Reads more at once the more there are."""
         bodies: list[bytes] = []
         staged: Staged = {}
         while True:
@@ -80,8 +80,8 @@ class Reader:
             ahead = min(ahead * 2, READ_AHEAD)
 
     async def end(self, low: int) -> int:
-        """The last full slot, from one on that is full or the floor: above the floor they are full without a gap, so
-        that a few reads find it in a log of any length."""
+        """The last full slot, starting from a full one or the floor: above the floor there are no gaps, so a few reads
+        find it in a log of any length."""
         step = 1
         while await self._is_full(low + step):
             low += step
@@ -96,13 +96,13 @@ class Reader:
         return isinstance(await self.get(segment_key(slot)), Stored)
 
     async def window(self, position: int, count: int) -> Bodies:
-        """So many slots after a position, asked for at once, with the jobs that they name."""
+        """`count` slots after a position, fetched at once, with the jobs that they name."""
         read = await self.slots(position, count)
         read.staged = await self.staged(read.bodies)
         return read
 
     async def slots(self, position: int, count: int) -> Bodies:
-        """The same for whoever does not need the jobs."""
+        """The same without the jobs."""
         first = position + 1
         reads = await asyncio.gather(*(self.get(segment_key(first + n)) for n in range(count)))
         bodies: list[bytes] = []
@@ -115,7 +115,7 @@ class Reader:
         return Bodies(bodies)
 
     async def staged(self, bodies: Iterable[bytes]) -> Staged:
-        """The jobs that these segments name. Nobody waits for longer than one object takes."""
+        """The jobs that these segments name. Blocks other tasks for one object at most."""
         staged: dict[str, Sequence[JobSpec] | CorruptQueueError] = {}
         parts = [part for body in bodies for part in named_parts(body)]
         for start in range(0, len(parts), PARTS_AT_ONCE):
@@ -128,10 +128,10 @@ class Reader:
         return staged
 
     async def restore(self, ref: SnapshotRef, *, queue_id: str, limits: Limits) -> tuple[State, Tip] | None:
-        """The state that a snapshot holds; None if any of it is missing.
+        """The state in a snapshot; None if any of its objects is missing.
 
         Raises:
-            CorruptQueueError: something else lies in its place.
+            CorruptQueueError: an object has other contents.
         """
         read = await self.get(ref.key)
         if not isinstance(read, Stored):
@@ -148,7 +148,7 @@ class Reader:
         return restoring.finished(limits)
 
     async def missing_of(self, ref: SnapshotRef, *, queue_id: str) -> CorruptQueueError:
-        """What to say about a snapshot that could not be restored: which of its objects is not there."""
+        """The error for a snapshot that could not be restored: names the missing object."""
         read = await self.get(ref.key)
         for part in Restoring(ref, read.body, queue_id=queue_id).parts if isinstance(read, Stored) else ():
             if not isinstance(await self.get(part.key), Stored):
@@ -162,7 +162,7 @@ class Reader:
 
 
 def _columns(part: StagedPart, read: Read) -> StagedJobs | CorruptQueueError:
-    """What is wrong with an object counts only if its segment turns out to be a part of the history."""
+    """A bad object counts only if its segment turns out to be part of the history."""
     if not isinstance(read, Stored):
         return missing_part(part.key)
     try:
@@ -172,14 +172,14 @@ def _columns(part: StagedPart, read: Read) -> StagedJobs | CorruptQueueError:
 
 
 def lost(position: int) -> CorruptQueueError:
-    """What to say about an empty slot that must be full."""
+    """The error for an empty slot that must be full."""
     return CorruptQueueError(
         segment_key(position), "the segment is missing while later ones are there. Restore it from a backup"
     )
 
 
 def linked(queue_id: str, position: int, chain: str, read: Bodies) -> Tail:
-    """As many of the bodies as follow each other from `chain` on."""
+    """The bodies that form a chain starting from `chain`."""
     tail = Tail([], gap=read.gap)
     for number, body in enumerate(read.bodies, position + 1):
         try:

@@ -14,8 +14,9 @@ from casque.storage.port import Missing, Store, Stored, Unchanged, Won
 
 
 class HeadRegister:
-    """The head as last read. Commits and the work beside them share it, so whoever decides on a head keeps the one
-    that its own read returned."""
+    """The head as last read. Commits and maintenance share it, so an operation that decides on a head keeps the one
+    that
+    its own read returned."""
 
     def __init__(self, store: Store, patience: Callable[[], Patience]) -> None:
         self._store = store
@@ -30,10 +31,10 @@ class HeadRegister:
         return self.known.queue_id
 
     async def find(self) -> LogHead | None:
-        """The head as it is now; None if there is no queue yet.
+        """The current head; None if there is no queue yet.
 
         Raises:
-            CorruptQueueError: it was deleted, or is another queue's.
+            CorruptQueueError: it was deleted, or belongs to another queue.
         """
         match await self._store.get(KEY, unless=self._etag):
             case Unchanged():
@@ -48,36 +49,36 @@ class HeadRegister:
                 assert_never(never)
 
     def adopt(self, stored: Stored) -> LogHead:
-        """What a read of the head gave."""
+        """Record a head that was just read."""
         head = decode_head(KEY, stored.body)
         check_same_queue(head, self.known.queue_id if self.known is not None else None)
-        # Two reads may answer in another order than they were asked.
+        # Two reads may be answered out of order.
         if self.known is None or head.version >= self.known.version:
             self.known, self._etag = head, stored.etag
         return self.known
 
     async def read(self) -> LogHead:
-        """The head as it is now, insisting on an answer."""
+        """The current head, with retries."""
         head = await self._patience().insist(self.find)
         assert head is not None, "only asked about a queue that is there"
         return head
 
     async def create(self, head: LogHead) -> LogHead:
-        """The first object of a new queue. Two processes that start together agree on one."""
+        """Create the first object of a new queue. Two processes that start together agree on one."""
         body = encode_head(head)
         tries = Tries(f"the creation of {KEY}", self._patience)
         while True:
             outcome = await tries.attempt(lambda: self._store.create(KEY, body))
-            # Won, lost or unknown: whatever stands there now is the head.
+            # Won, lost or unknown: the object there now is the head.
             if (standing := await self._patience().insist(self.find)) is not None:
                 return standing
             if outcome is not None:
                 await tries.pause(StorageError(f"{KEY} is neither there nor free"))
 
     async def replace(self, newer: LogHead) -> bool:
-        """Put `newer` in the place of the known head; True if it stands there now.
+        """Replace the known head with `newer`; True if it is in place now.
 
-        False says nothing about later: a lost attempt may yet land, if the head is still the one it expects.
+        False says nothing about later: a lost attempt may still land, if the head is still the one it expects.
         """
         assert self._etag is not None
         assert self.known is not None
@@ -93,5 +94,5 @@ class HeadRegister:
                         self.known, self._etag = newer, etag
                     return True
                 case _:
-                    # A lost race, or our own success met again by a retry.
+                    # A lost race, or our own success seen by a retry.
                     return await self.read() == newer

@@ -1,4 +1,4 @@
-"""A copy of a log queue that follows it, and knows where it stands."""
+"""An in-memory copy of a log queue that follows the log."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored
 
 LOADS_MAX = 20
-"""How often opening starts again because the log was collected under its eyes."""
+"""How often opening restarts because the log was collected meanwhile."""
 
 
 class Stance(Enum):
-    """What winning a slot means: in open mode the head has the last word, otherwise the slot itself."""
+    """What winning a slot means: in open mode the head decides, otherwise the slot itself."""
 
     OPEN = auto()
     HOLDING = auto()
@@ -41,21 +41,22 @@ class Replica:
         self._limits = limits or Limits(finished=settings.archive)
         self._head = HeadRegister(store, self._patience)
         self._reader = Reader(store, self._patience)
-        # Where this process stands. Changed by the one operation in flight, never by the work beside it.
+        # The standing of this process. Changed only by the operation in flight, never by maintenance.
         self._stance = Stance.OPEN
         self._mode = Mode.OPEN
         self._epoch = 0
         """Of the head as the operation in flight last read it, or as it claimed it."""
         self._tip = Tip()
         self._verified = 0
-        """Up to where the state is known to be the history."""
+        """The position up to which the state is known to be history."""
         self._seen_ms = 0
-        """When this leader last began to write something that then landed: the head, or a slot. What it reads confirms
-        nothing for later: a standby that has been patient for a lease may claim the head right after."""
+        """When this leader last began a write that then landed: the head, or a slot. A read confirms nothing for later:
+        a
+        standby that has waited for a whole lease may claim the head right after it."""
 
     async def load(self, found: Stored | None = None) -> State:
-        """`found` is the head, if somebody has just read it."""
-        # Whatever this process was before: somebody who starts again is one of many.
+        """`found` is the head, if it was just read."""
+        # A process that starts again has no privileges, whatever it was before.
         self._stance = Stance.OPEN
         for _ in range(LOADS_MAX):
             head = self._head.adopt(found) if found is not None else await self._patience().insist(self._head.find)
@@ -64,9 +65,9 @@ class Replica:
                 self._tip, self._verified = Tip(), 0
                 return State(self._limits)
             base = head.snapshot.position if head.snapshot is not None else 0
-            # Both at once: neither needs the other to be read.
+            # Both at once: the reads are independent.
             restored, bodies = await asyncio.gather(self._restored(head), self._reader.bodies(base, ahead=READ_AHEAD))
-            # What was read may have been collected meanwhile, or lie where something was collected: the head tells.
+            # These objects may have been collected meanwhile, or replace collected ones: the head decides.
             later = await self._head.read()
             if later.floor > base or (restored is None and later.snapshot != head.snapshot):
                 continue
@@ -95,10 +96,10 @@ class Replica:
     async def refresh(self, state: State) -> Refreshed:
         if self._head.known is None and await self._head.find() is None:
             return Refreshed(state)
-        # What was applied without a look at the head is not certain yet.
+        # Segments applied without reading the head are not certain yet.
         base = self._verified
         tail = await self._reader.tail(self._head.queue_id, state.position, self._tip.chain)
-        # The head comes last: only it can tell whether the slots just read are still the ones that were written first.
+        # The head is read last: only it shows whether the slots just read are still those that were written first.
         head = await self._head.read()
         self._heed(head)
         if head.floor > base or tail.broken is not None or not await self._whole(tail, head):
@@ -110,7 +111,7 @@ class Replica:
         return Refreshed(state, events)
 
     async def _whole(self, tail: Tail, head: LogHead) -> bool:
-        """Whether an empty slot in the middle was only a moment's; False if it has been collected since.
+        """True if an empty slot in the middle was only momentary; False if it has been collected since.
 
         Raises:
             CorruptQueueError: it is lost. Going on from here would fork the history.
@@ -133,10 +134,10 @@ class Replica:
         self._tip.advance(placed.segment, placed.digest)
 
     def _heed(self, head: LogHead) -> None:
-        """The operation in flight has read this head: from now on it acts by it.
+        """Act on the head that the operation in flight has read.
 
         Raises:
-            LeadershipLostError: this process led, and somebody else does now.
+            LeadershipLostError: this process led, and another one leads now.
         """
         if self._stance is not Stance.OPEN and head.epoch != self._epoch:
             if self._stance is Stance.LEADING:

@@ -1,4 +1,4 @@
-"""Puts bytes into a slot of the log."""
+"""Writes bytes into a slot of the log."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ async def place(
     chain: str,
     body: bytes,
 ) -> Tail | None:
-    """Put these bytes, never others, into this slot, never another, until it is known whose it is.
+    """Put exactly these bytes into exactly this slot, until it is known who won it.
 
-    None if it is ours; otherwise what others have written there and after it.
+    None if it is ours; otherwise the segments that others have written there and after it.
 
     Raises:
         UnknownOutcomeError: the store failed for too long, and the bytes may be there or come later.
-        StorageError: it failed for too long, and surely they are not.
+        StorageError: it failed for too long, and they are certainly not there.
     """
     key = segment_key(position)
     tries = Tries(f"commit {position}", patience)
@@ -38,7 +38,7 @@ async def place(
             continue
         if isinstance(outcome, Won):
             return None
-        tries.sent = True  # lost, and yet it may be ours: after a lost reply, or a retry below us that nobody asked for
+        tries.sent = True  # lost, but it may still be ours: after a lost reply, or a retry in a layer below
         try:
             tail = await reader.tail(queue_id, position - 1, chain, ahead=2)
         except StorageError as error:
@@ -47,5 +47,5 @@ async def place(
             return None if tail.found[0].body == body else tail
         if tail.broken is not None:
             return tail
-        # Refused, and yet nothing is there: nothing can be concluded from that. Again.
+        # Refused, although the slot is empty: nothing can be concluded from that. Try again.
         await tries.pause(StorageError(f"{key} is neither there nor free"))

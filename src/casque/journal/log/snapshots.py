@@ -1,4 +1,4 @@
-"""Writes whole states and names them in the head, so that nobody has to read a log from its beginning."""
+"""Writes whole states and names them in the head, so that a log need not be read from its beginning."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from casque.storage.port import Store, Won
 from casque.types import JobRecord
 
 KEPT_MAX = 16
-"""Older snapshots that a head may name. From one to the next the past is replayed, so fewer cost only time."""
+"""Maximum number of older snapshots in a head. The past is replayed from one to the next, so fewer cost only time."""
 PART_BYTES = 1024 * 1024
-"""A commit that is synced to a disk just then waits for so much as well."""
+"""A commit that is synced to a disk at the same time waits for this much as well."""
 REST_MAX_MS = 100
 BLOCK_JOBS = 5_000
 HASH_BYTES = 256 * 1024
 
 
 class SnapshotWriter:
-    """Commits go on meanwhile: nobody waits for longer than one piece takes."""
+    """Commits continue meanwhile: none waits for longer than one piece takes."""
 
     def __init__(self, store: Store, *, clock: Clock, rng: Random) -> None:
         self._store = store
@@ -28,9 +28,9 @@ class SnapshotWriter:
         self._rng = rng
 
     async def write(self, queue_id: str, view: View) -> SnapshotRef | None:
-        """None if the store did not take it. Uses the view up.
+        """Write a snapshot; None if the store did not take it. Consumes the view.
 
-        Its name is nobody else's: a lost answer costs orphans, which the next collection finds.
+        Its name is unique: a lost answer costs orphans, which the next collection finds.
         """
         key = snapshot_key(view.position, new_nonce(self._rng))
         parts: list[Part] = []
@@ -54,7 +54,7 @@ class SnapshotWriter:
         return SnapshotRef(view.position, key, digest(body), total, self._clock.wall_ms())
 
     async def _write_part(self, queue_id: str, position: int, of: str, pieces: list[bytes], parts: list[Part]) -> bool:
-        """Moves the pieces into a part of their own."""
+        """Move the pieces into a part."""
         key, body = part_key(of, len(parts)), encode_part(queue_id, position, pieces)
         sha256 = hashlib.sha256()
         for start in range(0, len(body), HASH_BYTES):
@@ -63,7 +63,7 @@ class SnapshotWriter:
         began_ms = self._clock.monotonic_ms()
         if not isinstance(await self._store.create(key, body), Won):
             return False
-        # As long again for commits alone: there is no hurry.
+        # Leave as much time again for commits alone: there is no hurry.
         if (took_ms := self._clock.monotonic_ms() - began_ms) > 0:
             await self._clock.sleep(min(took_ms, REST_MAX_MS) / 1000)
         parts.append(Part(key, sha256.hexdigest(), len(body)))
@@ -72,10 +72,10 @@ class SnapshotWriter:
 
 
 async def _blocks(records: list[JobRecord]) -> list[tuple[JobRecord, ...]]:
-    """Takes the list apart, the first block last.
+    """Consume the list in blocks, the first block last.
 
-    Every full garbage collection would walk through a list of a million records, and all callers wait for it. Tuples
-    of records it passes over once it has seen them.
+    Every full garbage collection would walk through a list of a million records, blocking all callers. Tuples of
+    records are untracked once they have been seen.
     """
     blocks: list[tuple[JobRecord, ...]] = []
     while records:
@@ -89,10 +89,10 @@ async def _blocks(records: list[JobRecord]) -> list[tuple[JobRecord, ...]]:
 def naming(
     head: LogHead, ref: SnapshotRef, *, writer: str, retention_ms: int, archived: int | None = None
 ) -> LogHead | None:
-    """The next head, which names this snapshot and, with the same write, raises the floor: that first, then deletes.
+    """The next head, which names this snapshot and raises the floor with the same write; the deletes follow.
 
-    `archived`, if it is known better than by the head, is where nothing is left to be archived. None if the head names
-    a newer snapshot already.
+    `archived`, if known better than in the head, is the position up to which nothing is left to archive. None if the
+    head already names a newer snapshot.
     """
     if head.snapshot is not None and head.snapshot.position >= ref.position:
         return None
@@ -106,8 +106,8 @@ def naming(
 
 
 def _kept(head: LogHead, *, begins_ms: int) -> tuple[tuple[SnapshotRef, ...], int]:
-    """The snapshots before the newest one that stay: at least one, and as many as the retention asks for. From the
-    first of them on everything stays, so there lies the floor, once the retention has passed."""
+    """The snapshots kept before the newest one: at least one, and as many as the retention requires. Everything from
+    the first of them on is kept, so it becomes the floor, once the retention has passed."""
     if head.snapshot is None:
         return (), 0
     kept = [*head.kept, head.snapshot]

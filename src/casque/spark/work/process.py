@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
+from casque.client.connecting import ClientTlsFiles, is_address
 from casque.client.queue import DEFAULTS, Queue
-from casque.client.reaching import ClientTlsFiles, is_address
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import InvalidInputError
 from casque.settings import SettingsChanges

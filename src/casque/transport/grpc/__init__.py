@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 
-# While a channel is busy, gRPC's handlers break every fifth or so process that is forked here, also those that are only
-# to become another program: Spark starts its Java so. Channels of asyncio survive no fork with them either. Whoever
-# needs them sets the variable, or imports grpc first.
+# While a channel is busy, gRPC's fork handlers break about every fifth process that is forked here, even one that only
+# executes another program: Spark starts its Java that way. asyncio channels do not survive a fork with the handlers
+# either. To enable them, set the variable or import grpc first.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 try:

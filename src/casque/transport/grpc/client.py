@@ -1,4 +1,4 @@
-"""A queue behind a broker, as a `QueueService`: against one address, over gRPC."""
+"""A `QueueService` that calls the broker at one address over gRPC."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, unpacking
 from casque.transport.grpc.credentials import ClientTls
 from casque.transport.grpc.door import GrpcLimits
-from casque.transport.grpc.line import Line
+from casque.transport.grpc.exchange import ExchangeClient
 from casque.transport.grpc.packets import value_of
 from casque.transport.grpc.refusals import typed
 from casque.types import JobRecord, JobState
@@ -31,17 +31,17 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 WAIT_AT_ONCE_S = 60.0
-"""Whoever wants to wait longer asks again: brokers do not keep a call for ever."""
+"""Longest wait of one call, because brokers do not hold calls for ever. A longer wait is made of several calls."""
 
 
 class GrpcService(QueueService):
-    """Satisfies `QueueService` through the broker at one address. Connects when it is first used, and again after the
-    connection broke; what was under way then is told so and not repeated.
+    """Satisfies `QueueService` through the broker at one address. Connects on first use, and reconnects after the
+    connection broke; calls under way at that moment fail and are not repeated.
 
     Concurrent calls share messages: a thousand callers need no more connections than one.
 
     Raises, besides what the queue itself refuses:
-        BrokerUnreachableError: nobody answers there; nothing was sent.
+        BrokerUnreachableError: no answer from the address; nothing was sent.
         UnknownOutcomeError: the connection broke, or no answer came in time; the call may have been carried out.
         QueueLedError: another broker leads; nothing was done. `address` says which.
     """
@@ -58,9 +58,9 @@ class GrpcService(QueueService):
         message_bytes: int = GrpcLimits().message_bytes,
         clock: Clock | None = None,
     ) -> None:
-        """`call_s`: how long a call may take before its caller is told that nobody knows; a dequeue that waits may take
-        that much longer than it waits. `silence_s`: after so long without a word the broker is sent a ping, and if that
-        is not answered as soon, the connection counts as broken."""
+        """`call_s`: timeout of a call, after which it raises UnknownOutcomeError; a waiting dequeue has its wait on
+        top. `silence_s`: the broker gets a ping after this long without data, and the connection counts as broken if
+        the answer takes as long again."""
         if not address or "://" in address:
             raise InvalidInputError(f"address must be host:port, not {address!r}")
         self.address = address
@@ -71,16 +71,16 @@ class GrpcService(QueueService):
         self._silence_s = silence_s
         self._message_bytes = message_bytes
         self._clock = clock or SystemClock()
-        self._line: Line | None = None
+        self._exchange: ExchangeClient | None = None
         self._side: grpc.aio.Channel | None = None
-        """For streams: their flow control is not to be that of the calls."""
+        """A second channel for streams, so that their flow control does not slow down calls."""
         self._closed = False
 
     async def close(self) -> None:
-        """Calls that are under way end with an error."""
+        """Close the connection; calls under way raise an error."""
         self._closed = True
-        if self._line is not None:
-            await self._line.close()
+        if self._exchange is not None:
+            await self._exchange.close()
         if self._side is not None:
             await self._side.close()
 
@@ -94,16 +94,16 @@ class GrpcService(QueueService):
     async def _ask(self, request: Request[A]) -> A:
         if is_empty(request):
             return cast(A, [])
-        return value_of(request, await self._open_line().ask(request))
+        return value_of(request, await self._open_exchange().ask(request))
 
     async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
         if request.wait_s <= WAIT_AT_ONCE_S:
-            return await self._open_line().claim(request)
+            return await self._open_exchange().claim(request)
         until_ms = self._clock.monotonic_ms() + request.wait_s * 1000
         while True:
             wait_s = (until_ms - self._clock.monotonic_ms()) / 1000
             at_once = msgspec.structs.replace(request, wait_s=min(max(wait_s, 0.0), WAIT_AT_ONCE_S))
-            jobs = await self._open_line().claim(at_once)
+            jobs = await self._open_exchange().claim(at_once)
             if jobs or wait_s <= WAIT_AT_ONCE_S:
                 return jobs
             request = msgspec.structs.replace(request, first=False)
@@ -112,7 +112,7 @@ class GrpcService(QueueService):
 
     async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
         if request.states is not None and not request.states:
-            return []  # on the wire, no states are all of them
+            return []  # on the wire, an empty list means all states
         asked = pb.ListRequest(
             states=messages.state_numbers(request.states),
             entrypoint=request.entrypoint,
@@ -156,7 +156,7 @@ class GrpcService(QueueService):
     async def _stream(
         self, method: str, request: Any, response: Any, unpack: Callable[[bytes], T], patience_s: float | None
     ) -> AsyncGenerator[T]:
-        """Messages as they come; the next is fetched when this one has been taken."""
+        """Yield messages as they come; the next is fetched when this one has been taken."""
         self._check_open()
         channel: grpc.aio.Channel = self._side or self._channel()
         self._side = channel
@@ -179,7 +179,7 @@ class GrpcService(QueueService):
         except grpc.aio.AioRpcError as error:
             raise await self._stream_broke(channel, error) from None
         except asyncio.CancelledError:
-            # gRPC says the same when the server ends the call as cancelled; whoever iterates here was not.
+            # gRPC raises the same when the server ends the call as cancelled, but then this task was not cancelled.
             if is_cancelled():
                 raise
             raise BrokerUnreachableError(self.address, "it ended the call") from None
@@ -187,8 +187,8 @@ class GrpcService(QueueService):
             stream.cancel()
 
     async def _stream_broke(self, channel: grpc.aio.Channel, error: grpc.aio.AioRpcError) -> CasqueError:
-        if (said := typed(error)) is not None:
-            return said
+        if (sent := typed(error)) is not None:
+            return sent
         # A channel that failed once waits before it tries again; a new one does not.
         if self._side is channel:
             self._side = None
@@ -197,11 +197,11 @@ class GrpcService(QueueService):
 
     # --- Connecting ---
 
-    def _open_line(self) -> Line:
-        line = self._line
-        if line is None or line.broken:
+    def _open_exchange(self) -> ExchangeClient:
+        exchange = self._exchange
+        if exchange is None or exchange.broken:
             self._check_open()
-            line = self._line = Line(
+            exchange = self._exchange = ExchangeClient(
                 self._channel(),
                 self.address,
                 metadata=self._metadata,
@@ -210,7 +210,7 @@ class GrpcService(QueueService):
                 message_bytes=self._message_bytes,
                 clock=self._clock,
             )
-        return line
+        return exchange
 
     def _check_open(self) -> None:
         if self._closed:
@@ -226,7 +226,7 @@ class GrpcService(QueueService):
 
 
 def _ms_from(moment: datetime | None) -> int | None:
-    """The first whole millisecond that is not before it."""
+    """The first whole millisecond at or after the moment."""
     return None if moment is None else to_ms(moment + timedelta(microseconds=999))
 
 
@@ -236,7 +236,7 @@ def _options(message_bytes: int, silence_s: float) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", message_bytes),
         ("grpc.max_metadata_size", 64 * 1024),
-        # Connections of its own: a shared one would remember others' failures, and wait.
+        # Do not share connections: a shared one remembers failures of other channels, and backs off.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_retries", 0),
         ("grpc.keepalive_time_ms", int(silence_s * 1000)),

@@ -1,4 +1,4 @@
-"""TLS as gRPC wants it."""
+"""TLS credentials for gRPC."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from casque.transport.tls import Tls
 
 
 class ClientTls(msgspec.Struct, frozen=True, kw_only=True):
-    """The client's side, as PEM bytes; whoever reads them from files does that elsewhere."""
+    """The client's side, as PEM bytes; callers read the files."""
 
     roots: bytes | None = None
-    """Who may vouch for the server; None for what the machine trusts."""
+    """Authorities that may sign the server's certificate; None for those that the machine trusts."""
     key: bytes | None = None
     chain: bytes | None = None
-    """The client's own, for mutual TLS."""
+    """The client's own certificate chain, for mutual TLS."""
     server_name: str | None = None
-    """What the server's certificate says, if that is not the name in the address."""
+    """The name in the server's certificate, if it differs from the address."""
 
     def credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(self.roots, self.key, self.chain)

@@ -1,4 +1,4 @@
-"""What all calls of one server share: whom it lets in, what it stands in front of, and how it closes."""
+"""What all calls of one server share: admission, the service behind it, and shutdown."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ UNTAKEN = "bytes of streams that their readers have not taken"
 STOPPING = "this one is stopping"
 LOGGED_EVERY_MS = 10_000
 SHARD = "casque-shard"
-"""Metadata of a call from one broker of a ring to another: which shard it is for."""
+"""Metadata key for calls between brokers of a ring: the shard that the call is for."""
 SHARD_DIGITS = 4
 
 
 class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one server takes on."""
+    """Limits of one server."""
 
     message_bytes: int = 68 * 1024 * 1024
-    """Of one message: the largest payload, and room for the rest."""
+    """Size of one message: the largest payload, and room for the rest."""
     packet_bytes: int = 1024 * 1024
     """Answers on `Exchange` and on streams are cut into messages of about this size."""
     calls_per_stream: int = 4096
-    """Calls in flight on one `Exchange`, and answers that its client has not taken; then reading stops for a while."""
+    """Calls in flight on one `Exchange`, including answers that its client has not taken; at the limit, reading pauses.
+    """
     waiting_per_stream: int = 16_384
     """Waiting dequeues on one `Exchange`; further ones are refused."""
     rpcs: int = 10_000
-    """Streams and unary calls at the same time, of all clients. Health checks and reflection are counted apart."""
+    """Streams and unary calls at the same time, of all clients. Health checks and reflection are counted separately."""
     rpcs_per_peer: int = 5_000
     """The same, of one address."""
     rpcs_per_principal: int = 8_000
@@ -51,38 +52,38 @@ class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     connections_per_peer: int = 2_000
     """Connections of one address that have calls under way."""
     streams_per_connection: int = 2_000
-    """Calls on one connection; further ones wait at the client."""
+    """Calls on one connection; the client queues further ones."""
     bytes_under_way: int = 512 * 1024 * 1024
-    """Of requests that were read and are not answered, of all clients. Beyond it streams are read later, and unary
-    calls are refused before they are read."""
+    """Size of requests read but not answered, of all clients. Beyond it, streams pause reading and unary calls are
+    refused before they are read."""
     bytes_per_principal: int = 256 * 1024 * 1024
     """The same, of one token, or of one address without tokens."""
     unsent_bytes: int = 128 * 1024 * 1024
-    """Of values on `List`, `Watch` and `Archive` that were read and are not written yet, of all clients. Further ones
-    are read later."""
+    """Size of values on `List`, `Watch` and `Archive` that were read from the queue and not written yet, of all
+    clients. At the limit, reading pauses."""
     unsent_bytes_per_principal: int = 32 * 1024 * 1024
     """The same, of one token, or of one address without tokens."""
     stall_s: float = 30.0
-    """How long a reader of these may take nothing while other readers wait for room."""
+    """How long a reader of these streams may take nothing while other readers wait for room."""
     calls_per_second: int | None = None
-    """Of one token, or of one address without tokens; a second's worth at once. Streams are read no faster, unary calls
-    are refused. None: no limit."""
+    """Per token, or per address without tokens, with a burst of one second's worth. Streams are read no faster, unary
+    calls are refused. None: no limit."""
     health_checks: int = 200
     """Health checks and watches at the same time, of all clients. They need no token."""
     health_checks_per_peer: int = 20
     reflections: int = 4
-    """Clients that ask for the description of the services, at the same time. They need no token."""
+    """Reflection calls at the same time. They need no token."""
     reflections_per_peer: int = 2
     reflection_s: float = 60.0
-    """How long one of them may ask."""
+    """How long a reflection call may last."""
     handshake_s: float = 10.0
     """How long a new connection may take until it speaks HTTP/2."""
     idle_s: float = 900.0
-    """After so long without a call a connection is closed."""
+    """A connection without calls is closed after this long."""
 
 
 class Quotas:
-    """What is under way at one server, by address and by principal."""
+    """Tracks the usage of one server, by address and by principal."""
 
     def __init__(self, limits: GrpcLimits, clock: Clock) -> None:
         self._connections = Connections(each=limits.connections_per_peer)
@@ -100,7 +101,7 @@ class Quotas:
 
     @contextmanager
     def call(self, context: Any) -> Iterator[None]:
-        """A place for a call of this address, before anything is known about who sent it."""
+        """Take a place for a call from this address, before its caller is authenticated."""
         host, port = peer_of(context)
         with self._connections.used(host, port), self._peers.taken(host):
             yield
@@ -118,11 +119,11 @@ class Quotas:
 
 
 class Entered(NamedTuple):
-    """A caller that was let in."""
+    """An admitted caller."""
 
     admitted: Wrapper
     name: str
-    """Of its token, or of its address if there are none: what its share is counted by."""
+    """The name of its token, or its address without tokens. Its usage is counted under this name."""
 
 
 def peer_of(context: Any) -> tuple[str, str]:
@@ -132,7 +133,7 @@ def peer_of(context: Any) -> tuple[str, str]:
 
 
 class Door:
-    """Every call comes through here."""
+    """Admits every call of a server."""
 
     def __init__(
         self,
@@ -155,12 +156,12 @@ class Door:
         self._refusals = 0
         self._quiet_until_ms = 0
         self._patient: set[asyncio.Task[Any]] = set()
-        self._told: set[asyncio.Task[Any]] = set()
+        self._cancelled_by_close: set[asyncio.Task[Any]] = set()
         self._left: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def entering(self, context: Any) -> AsyncIterator[Entered]:
-        """Let a caller in, for as long as its call takes, before anything of its request is read.
+        """Admit a caller for the duration of its call, before anything of its request is read.
 
         Raises:
             LimitReachedError: it has too many calls under way, or all callers together have.
@@ -177,7 +178,7 @@ class Door:
             raise
 
     def _log(self, error: LimitReachedError, context: Any) -> None:
-        """Now and then: whoever is refused a thousand times a second is not to fill the log as well."""
+        """Log a refusal now and then: a thousand refusals a second must not fill the log."""
         self._refusals += 1
         now_ms = self.clock.monotonic_ms()
         if now_ms >= self._quiet_until_ms:
@@ -187,12 +188,12 @@ class Door:
     def enter(self, context: Any) -> Wrapper:
         """
         Raises:
-            NotAuthenticatedError: this is nobody who may come in.
-            NotAllowedError: somebody who may, but not to a shard, which is for other brokers.
+            NotAuthenticatedError: no valid token.
+            NotAllowedError: the token is valid, but shards are for other brokers only.
         """
         audit.calls_from("gRPC", context.peer())
-        said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        authorization, shard = said.get("authorization"), said.get(SHARD)
+        metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        authorization, shard = metadata.get("authorization"), metadata.get(SHARD)
         if shard is None:
             return self._admit(authorization)
         if self._peers is None or not (shard.isascii() and shard.isdecimal() and len(shard) <= SHARD_DIGITS):
@@ -200,13 +201,13 @@ class Door:
         return AtShard(self._peers(authorization), int(shard))
 
     def service(self, admitted: Wrapper) -> QueueService:
-        """The queue, as this caller may use it. To be asked for every call: leaders change."""
+        """The queue, restricted to what this caller may do. Ask again for every call: leaders change."""
         if self.closing.is_set():
             raise NoLeaderError(STOPPING)
         return admitted(self.behind(admitted))
 
     def behind(self, admitted: Wrapper) -> QueueService:
-        """The queue that this caller came for, whatever the caller may do with it."""
+        """The queue that this caller came for, without the restrictions of the caller."""
         if not isinstance(admitted, AtShard):
             return self.host.service()
         if not isinstance(self.host, RingHost):
@@ -216,7 +217,7 @@ class Door:
     # --- Those who stay ---
 
     async def wait_for_jobs(self, service: QueueService, ask: Dequeue) -> list[JobRecord]:
-        """A dequeue that waits, but not beyond the end of this server: then it is one that does not wait."""
+        """Dequeue and wait, but only until the server closes; then answer without waiting."""
         if ask.wait_s <= 0 or self.closing.is_set():
             return await service.call(_without_waiting(ask))
         try:
@@ -224,11 +225,11 @@ class Door:
         except ClosingError:
             if ask.request_id is None:
                 return []
-            # It may have claimed jobs at the very last moment, which are this caller's under the same id.
+            # The cancelled call may have claimed jobs at the last moment; the same request id returns them.
             return await service.call(msgspec.structs.replace(ask, wait_s=0.0, first=False))
 
     async def staying(self, work: Coroutine[Any, Any, T]) -> T:
-        """Work without an end of its own. Raises ClosingError when the server wants to close."""
+        """Run work that has no end of its own. Raises ClosingError when the server closes."""
         task = asyncio.current_task()
         assert task is not None
         if self.closing.is_set():
@@ -238,20 +239,20 @@ class Door:
         try:
             return await work
         except asyncio.CancelledError:
-            # One that its caller left at the same time stays cancelled.
-            if task not in self._told or task.cancelling() > 1:
+            # A task that its caller cancelled at the same time stays cancelled.
+            if task not in self._cancelled_by_close or task.cancelling() > 1:
                 raise
             raise ClosingError from None
         finally:
             self._patient.discard(task)
-            if task in self._told:
-                self._told.discard(task)
+            if task in self._cancelled_by_close:
+                self._cancelled_by_close.discard(task)
                 task.uncancel()
 
     # --- Those who left ---
 
     def give_back(self, service: QueueService, jobs: list[JobRecord]) -> None:
-        """Nobody heard of these claims: the jobs go back, so that others need not wait for the leases to run out."""
+        """Give back jobs whose claim never reached the caller: others need not wait for the leases to run out."""
         task = asyncio.create_task(_give_back(service, jobs))
         self._left.add(task)
         task.add_done_callback(self._left.discard)
@@ -261,7 +262,7 @@ class Door:
     def close(self) -> None:
         self.closing.set()
         for task in self._patient:
-            self._told.add(task)
+            self._cancelled_by_close.add(task)
             task.cancel()
 
     async def settled(self) -> None:
@@ -270,7 +271,7 @@ class Door:
 
 
 class AtShard:
-    """Lets another broker in, to one shard of a ring."""
+    """Admits another broker to one shard of a ring."""
 
     def __init__(self, admitted: Wrapper, token: int) -> None:
         self._admitted = admitted
@@ -285,7 +286,7 @@ class AtShard:
 
 
 class ClosingError(Exception):
-    """Not for callers: the server wants to close, and this had no end of its own."""
+    """Internal: the server is closing and this work has no end of its own."""
 
 
 def _without_waiting(ask: Dequeue) -> Dequeue:

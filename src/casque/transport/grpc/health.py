@@ -1,7 +1,7 @@
-"""grpc.health.v1: whether it makes sense to call this broker.
+"""grpc.health.v1: whether this broker can serve calls.
 
-`""` and `casque.v1.Queue` are well while the broker leads, or stands by and knows who leads: casque's clients follow it
-there. `osqueue.v1.QueueService` is well only while it leads, because its clients cannot follow.
+`""` and `casque.v1.Queue` are SERVING while the broker leads, or stands by and knows the leader: casque's clients
+follow it there. `osqueue.v1.QueueService` is SERVING only while the broker leads, because its clients cannot follow.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _Status = health_pb2.HealthCheckResponse
 
 
 class Health:
-    """Needs no token. Its callers have few places of their own, and little time to say what they ask about: gRPC's
-    limit on the size of a message is that of the largest payload."""
+    """Health checks need no token, so they get few places and little time to send their request: gRPC's limit on the
+    size of a message is that of the largest payload."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -77,15 +77,15 @@ class Health:
 
     async def _watch(self, request: Any, context: Any) -> None:
         closing = asyncio.create_task(self._door.closing.wait())
-        said: Any = None
+        written: Any = None
         try:
             while True:
                 status = self._status(request.service)
                 if status is None:
                     status = _Status.SERVICE_UNKNOWN
-                if status != said:
+                if status != written:
                     await context.write(_Status(status=status))
-                    said = status
+                    written = status
                 if closing.done():
                     return
                 await asyncio.wait({closing}, timeout=LOOK_AGAIN_S)

@@ -1,4 +1,4 @@
-"""The queue's values as protobuf messages, and requests as the queue's values."""
+"""Convert the queue's values to protobuf messages, and requests to the queue's values."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ _FROM_STATES: dict[int, JobState] = {int(number): state for state, number in _ST
 
 
 def lease(message: pb.Lease) -> Lease:
-    told = given(message, "progress")
-    progress = None if told is None else checks.progress(told.done, given(told, "total"), given(told, "note"))
+    sent = given(message, "progress")
+    progress = None if sent is None else checks.progress(sent.done, given(sent, "total"), given(sent, "note"))
     return Lease(message.job_id, given(message, "token"), progress)
 
 
 def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random) -> JobSpec:
-    """`attempts_max` is for jobs that do not say it themselves."""
+    """`attempts_max` applies to jobs that do not set their own."""
     run_at_ms = given(new, "run_at_ms")
     if new.HasField("delay_ms"):
         if run_at_ms is not None:
@@ -111,12 +111,12 @@ def schedule_spec(asked: pb.Schedule, *, attempts_max: int | None, clock: Clock,
 
 
 def given(message: Any, field: str) -> Any:
-    """An optional field, None where the caller did not set it."""
+    """An optional field; None if the caller did not set it."""
     return getattr(message, field) if message.HasField(field) else None
 
 
 def states(numbers: Iterable[int]) -> frozenset[JobState] | None:
-    """None stands for any."""
+    """None means any state."""
     chosen: set[JobState] = set()
     for number in numbers:
         if number not in _FROM_STATES:
@@ -188,7 +188,7 @@ def job(record: JobRecord) -> pb.Job:
 
 
 def outline(record: JobRecord) -> pb.Job:
-    """A job without its payload and its tries, for those who have them: an answer that is too large for its caller
+    """A job without its payload and attempts, for callers that have them already: an answer too large for its caller
     would be lost."""
     asked = record.spec
     return pb.Job(

@@ -1,8 +1,8 @@
-"""`osqueue.v1.QueueService`: clients of osqueue work against casque as they are.
+"""`osqueue.v1.QueueService`: clients of osqueue work against casque unchanged.
 
-Its jobs live under one entrypoint. What it promises is kept: first in, first out; a claim that finds nothing says so at
-once; a job whose worker is silent for 30 seconds goes to somebody else, as often as it takes, because osqueue has no
-place for dead jobs. Heartbeat and Complete are for the worker that holds the job and for nobody else.
+Its jobs live under one entrypoint. casque keeps osqueue's guarantees: first in, first out; a claim that finds nothing
+returns at once; a job whose worker is silent for 30 seconds goes to another worker, without a limit on attempts,
+because osqueue has no dead jobs. Only the worker that holds a job can call Heartbeat and Complete for it.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Osqueue:
         return pb.CompleteResponse()
 
     async def _held(self, service: QueueService, job_id: str, worker: str) -> JobRecord:
-        """The job, if this worker holds it. Its token then keeps what follows from acting on somebody else's claim."""
-        await service.heartbeats(())  # of nothing: refused to those who may not work
-        # Not as the caller: whoever may work need not be allowed to read.
+        """The job, if this worker holds it. Its lease token then prevents later calls from acting on another claim."""
+        await service.heartbeats(())  # empty: refuses callers that may not work
+        # Not as the caller: a caller that may work need not be allowed to read.
         job = await self._door.host.service().find(job_id)
         if job is None or job.spec.entrypoint != self._entrypoint:
             raise JobNotFoundError(job_id)
@@ -69,8 +69,8 @@ class Osqueue:
         return job
 
     def _worker(self, worker_id: str, context: Any) -> str:
-        """Who calls. Responses have no place for an id that the broker makes, so a client without one is known by its
-        connection: the same id for all its calls, until it connects again."""
+        """The caller's worker id. Responses have no field for an id made by the broker, so a client without one is
+        identified by its connection: all its calls share an id until it reconnects."""
         if worker_id:
             return worker_id
         digest = sha256(f"{self._nonce} {context.peer()}".encode()).hexdigest()
@@ -78,6 +78,6 @@ class Osqueue:
 
 
 async def refuse(context: Any, error: CasqueError) -> NoReturn:
-    """To osqueue's clients FAILED_PRECONDITION is a job that is somebody else's; a broker that does not lead is one to
-    leave."""
+    """osqueue's clients read FAILED_PRECONDITION as a job held by another worker, so a broker that does not lead
+    answers with a code that makes them go elsewhere."""
     await abort(context, error, code="UNAVAILABLE" if isinstance(error, QueueLedError) else None)

@@ -1,9 +1,8 @@
-"""What travels on `Exchange`: calls with numbers one way, answers with the same numbers the other, many per packet.
+"""Packets on `Exchange`: numbered calls one way, answers with the same numbers the other way, many per packet.
 
-MessagePack and not protobuf messages: a job is then encoded and decoded in one step, without a Python object per field
-(measured in decision 13). Requests and answers are arrays that begin with their name and only ever gain fields at
-the end, with defaults; jobs and specs are maps. An entry of a kind that is not known is refused by itself and
-harms no other.
+MessagePack instead of protobuf messages: a job is encoded and decoded in one step, without a Python object per field
+(measured in decision 13). Requests and answers are arrays that begin with their name and only ever gain fields at the
+end, with defaults; jobs and specs are maps. An entry of an unknown kind is refused alone, without affecting the others.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ else:
 
 
 class Within(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="within"):
-    """Only between the brokers of a ring: a request of a caller who may name only some jobs. Its answer is that of the
-    request in it. A broker that does not know it refuses it, and does not carry out what nobody has judged."""
+    """Used only between the brokers of a ring: a request together with the limits of its caller. The answer is that of
+    the inner request. A broker that does not know this type refuses it, so the inner request is never run unchecked."""
 
     reach: Reach
     request: Naming
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
-    """The caller of this number no longer waits for the answer. The call still gets one: what became of it, or
-    `Failed` with an unknown outcome if it was cut off."""
+    """The caller of this number no longer waits for the answer. The call is still answered: with its result, or with
+    `Failed` and an unknown outcome if it was cut off."""
 
 
 class Call(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A request on its way."""
+    """A numbered request."""
 
     number: int
     request: Asked | Within | Leave
@@ -77,7 +76,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="job"):
 
 
 class Jobs(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="jobs"):
-    """What does not fit into one packet comes in several: all but the last say that there is `more`."""
+    """An answer too large for one packet comes in several; all but the last set `more`."""
 
     number: int
     jobs: list[JobRecord]
@@ -85,7 +84,7 @@ class Jobs(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="jobs"):
 
 
 class Fresh(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What the broker knows about a job that was added as it was asked for."""
+    """The broker's fields of a job that was added exactly as requested."""
 
     sequence: int
     created_ms: int
@@ -101,7 +100,7 @@ class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added")
 
 
 class AddedRun(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="run"):
-    """The same for jobs that are alike, as those of a bulk are: due together, and numbered one after the other."""
+    """The same for a bulk of similar jobs: due at the same time and numbered consecutively."""
 
     number: int
     sequence: int
@@ -122,7 +121,7 @@ class Beat(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Beats(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beats"):
-    """In several, like jobs, if they do not fit into one packet."""
+    """Split like `Jobs` if it does not fit into one packet."""
 
     number: int
     beats: list[Beat]
@@ -130,7 +129,7 @@ class Beats(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beats")
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="settled"):
-    """All outcomes were carried out but for those that are named."""
+    """All outcomes were carried out except the refused ones listed here."""
 
     number: int
     refused: list[Refused] = []
@@ -147,7 +146,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="stats
 
 
 class Planned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="schedules"):
-    """Schedules: all, or the one that was asked about. In several, like jobs, if they do not fit into one packet."""
+    """All schedules, or the requested one. Split like `Jobs` if they do not fit into one packet."""
 
     number: int
     schedules: list[Schedule]
@@ -155,7 +154,7 @@ class Planned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="sched
 
 
 class Zones(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zones"):
-    """In several, like jobs, if they do not fit into one packet."""
+    """Split like `Jobs` if they do not fit into one packet."""
 
     number: int
     zones: list[ZoneStanding]
@@ -168,7 +167,7 @@ class Knows(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="knows")
 
 
 class Peeked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="peeked"):
-    """In several, like jobs, if they do not fit into one packet."""
+    """Split like `Jobs` if they do not fit into one packet."""
 
     number: int
     zones: list[PeekedZone]
@@ -176,7 +175,7 @@ class Peeked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="peeked
 
 
 class ZoneHeld(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone_held"):
-    """The lease of a zone; None if it was not to be had."""
+    """The lease of a zone; None if it was not free."""
 
     number: int
     lease: ZoneLease | None = None
@@ -188,7 +187,7 @@ class Failed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="failed
 
 
 class Farewell(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="farewell"):
-    """The server is stopping. No call with a higher number than this one was looked at."""
+    """The server is stopping. It has not looked at any call with a higher number than this one."""
 
     number: int
 
@@ -214,7 +213,7 @@ Answer: TypeAlias = (
 )
 
 HELLO = ("casque-exchange", "2")
-"""The first metadata that a server sends on a stream that it has taken. Until then a client sends nothing."""
+"""The first metadata that a server sends on an accepted stream. Until then a client sends nothing."""
 
 _encoder = msgspec.msgpack.Encoder()
 _calls = msgspec.msgpack.Decoder(list[Call])
@@ -223,11 +222,11 @@ _entries = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _call = msgspec.msgpack.Decoder(Call)
 _number = msgspec.msgpack.Decoder(int)
 NO_PACKET = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What bytes raise that cannot be read."""
+"""Exceptions raised by bytes that cannot be decoded."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An entry that is no call of this release. Its number is known if it looks like an entry at all."""
+    """An entry that this release cannot read. Its number is known if it looks like an entry at all."""
 
     number: int | None
     why: str
@@ -238,7 +237,7 @@ def encode(entries: Sequence[Call | Answer]) -> bytes:
 
 
 def decode_calls(body: bytes) -> list[Call] | list[Call | Unreadable]:
-    """Raises one of `NO_PACKET` for what is no list of entries at all."""
+    """Raises one of `NO_PACKET` for bytes that are not a list of entries."""
     try:
         return _calls.decode(body)
     except NO_PACKET:
@@ -250,10 +249,10 @@ def decode_answers(body: bytes) -> list[Answer]:
 
 
 def expect(answer: object, kind: type[T]) -> T:
-    """The answer, if it is of the kind that this call has when it was carried out.
+    """The answer, if it has the type that this call returns on success.
 
     Raises:
-        UnknownOutcomeError: it is the answer to something else, which says nothing about this call.
+        UnknownOutcomeError: the answer belongs to another call, and says nothing about this one.
     """
     if type(answer) is not kind:
         raise UnknownOutcomeError(
@@ -272,7 +271,7 @@ def _one(entry: msgspec.Raw) -> Call | Unreadable:
 
 
 def _number_of(entry: msgspec.Raw) -> int | None:
-    """Without a look at the rest, which may be text that is none."""
+    """Reads the number only; the rest may contain invalid text."""
     try:
         return _number.decode(_entries.decode(entry)[0])
     except (*NO_PACKET, IndexError):
@@ -280,7 +279,7 @@ def _number_of(entry: msgspec.Raw) -> int | None:
 
 
 def answer_to(number: int, request: Request[Any], value: Any) -> Answer:
-    """What a queue answered, for the way back."""
+    """Wrap a queue's answer for the wire."""
     if type(request) is Enqueue:
         return added(number, request.specs, value)
     if type(request) is Settle:
@@ -294,15 +293,15 @@ def answer_to(number: int, request: Request[Any], value: Any) -> Answer:
     if kind is Planned and isinstance(value, Schedule):
         value = [value]
     elif kind is Count:
-        value = int(value)  # a yes is a 1 on this wire
+        value = int(value)  # this wire sends True as 1
     return cast("Answer", kind(number, value))
 
 
 def value_of(request: Request[A], answer: Answer) -> A:
-    """The way back ends here.
+    """Unwrap an answer from the wire.
 
     Raises:
-        UnknownOutcomeError: this is the answer to something else, which says nothing about the request.
+        UnknownOutcomeError: the answer belongs to another call, and says nothing about this request.
     """
     return cast(A, _value_of(request, answer))
 
@@ -354,18 +353,18 @@ _KINDS: dict[Any, type[Any]] = {
     ZoneLease | None: ZoneHeld,
     Known: Knows,
 }
-"""What carries an answer, by its type: a new request with one of these needs nothing here."""
+"""The packet type for each answer type. A new request whose answer has one of these types needs no change here."""
 
 
 def added(number: int, asked: Sequence[JobSpec], jobs: Sequence[JobRecord]) -> Added | AddedRun | Jobs:
-    """The short answer where it says everything, the long one where a job is not what was asked for."""
+    """The short answer if it is complete, the long one if a job differs from the request."""
     if not jobs:
         return Added(number, [])
     first = jobs[0]
     sequence, due_ms, state = first.sequence, first.due_ms, first.state
     alike = True
     for spec, job in zip(asked, jobs, strict=True):
-        # A job without a token was never claimed, so that nothing else can have happened to it.
+        # A job without a token was never claimed, so nothing else can have happened to it.
         if job.token or not (job.spec is spec or job.spec == spec):
             return Jobs(number, list(jobs))
         if job.sequence != sequence or job.due_ms != due_ms or job.state is not state:
@@ -377,7 +376,7 @@ def added(number: int, asked: Sequence[JobSpec], jobs: Sequence[JobRecord]) -> A
 
 
 def parts(answer: Answer, bytes_max: int) -> Sequence[Answer]:
-    """The same answer in pieces that fit into packets. One job is never cut in two."""
+    """Split an answer into pieces that fit into packets. One job is never cut in two."""
     match answer:
         case Jobs(number, jobs):
             jobs_cut = _cut(jobs, weight, bytes_max)
@@ -399,7 +398,7 @@ def parts(answer: Answer, bytes_max: int) -> Sequence[Answer]:
 
 
 def _cut(values: list[T], weigh: Callable[[T], int], bytes_max: int) -> list[tuple[list[T], bool]]:
-    """Pieces, each with whether there are more to come."""
+    """Pieces, each with a flag for whether more follow."""
     pieces: list[list[T]] = [[]]
     size = 0
     for value in values:
@@ -413,13 +412,13 @@ def _cut(values: list[T], weigh: Callable[[T], int], bytes_max: int) -> list[tup
 
 
 def weight(job: JobRecord) -> int:
-    """About how many bytes it takes: the payload, the tries, and a guess at the rest."""
+    """Estimated size in bytes: the payload, the attempts, and a guess for the rest."""
     size = len(job.spec.payload) + 512
     return size + job.tries_bytes if job.tries else size
 
 
 def answer_weight(answer: Answer) -> int:
-    """The same for a whole answer; asked for every one, so the frequent ones come first."""
+    """The same for a whole answer. Called for every answer, so the frequent types come first."""
     if type(answer) is Done or type(answer) is AddedRun:
         return 32
     if type(answer) is Jobs:

@@ -1,4 +1,4 @@
-"""A shard of a ring behind the broker that leads it, for the other brokers of that ring."""
+"""A client for a shard of a ring, used by the other brokers of that ring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A = TypeVar("A")
 
 
 class GrpcShard(GrpcService, ShardService):
-    """Satisfies `ShardService` through the broker at one address, which takes it from those with the scope `peer`."""
+    """Satisfies `ShardService` through the broker at one address. The broker requires the scope `peer`."""
 
     def __init__(self, address: str, shard: int, **options: Any) -> None:
         """`options` are those of `GrpcService`."""
@@ -27,12 +27,12 @@ class GrpcShard(GrpcService, ShardService):
 
 
 class _ShardWithin(GrpcShard):
-    """The same shard over the same connection. Every request says what its caller can reach."""
+    """The same shard over the same connection; every request carries the limits of its caller."""
 
     def __init__(self, shard: GrpcShard, reach: Reach) -> None:
         self._shard = shard
         self._reach = reach
 
     async def _ask(self, request: Request[A]) -> A:
-        line = self._shard._open_line()  # noqa: SLF001  another view of the same shard
-        return value_of(request, await line.ask(Within(self._reach, request)))
+        exchange = self._shard._open_exchange()  # noqa: SLF001  another view of the same shard
+        return value_of(request, await exchange.ask(Within(self._reach, request)))

@@ -1,4 +1,4 @@
-"""Reflection: which services there are. Needs no token, so that its callers have few places and little time."""
+"""Reflection: lists the services. Needs no token, so its callers get few places and little time."""
 
 from __future__ import annotations
 

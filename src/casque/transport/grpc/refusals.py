@@ -1,4 +1,4 @@
-"""Errors as gRPC statuses and back. The code is for everybody; the trailing metadata is for those who know casque."""
+"""Convert errors to gRPC statuses and back. Any client can use the code; casque's own read the metadata."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ log = logger("transport.grpc")
 TRAILER = "casque-error-bin"
 _DETAILS_BYTES = 1000
 _TRAILER_BYTES = 3000
-"""Clients take 8 KiB of metadata unless told otherwise, and may lose the whole answer if there is more. On the way each
-byte of the details may become three, and three of the trailer four."""
+"""Clients accept 8 KiB of metadata by default, and may lose the whole answer if there is more. In transit each byte of
+the details may become three, and three bytes of the trailer four."""
 
 
 def as_refusal(error: Exception) -> CasqueError:
-    """Anything that a queue did not mean to raise is a bug: logged here, unknown to the caller."""
+    """An unexpected exception is a bug: log it here, and answer with an unknown outcome."""
     if isinstance(error, CasqueError):
         return error
-    log.error("a call failed in a way that nobody thought of", exc_info=error)
+    log.error("a call failed unexpectedly", exc_info=error)
     return UnknownOutcomeError(f"the broker failed on this call ({type(error).__name__}); its log says more")
 
 
 def cut_off() -> UnknownOutcomeError:
-    """The answer to a call that was cancelled on the way: by its caller, or under it."""
+    """The answer to a call that was cancelled on the way, by its caller or by the server."""
     return UnknownOutcomeError(
         "the call was cut off before its answer was known; it may have been carried out, so repeat it with the same "
         "request_id, or look first"
@@ -42,7 +42,7 @@ async def abort(context: Any, error: CasqueError, *, code: str | None = None) ->
     details = _cut(wire.message, _DETAILS_BYTES)
     packed = msgspec.json.encode(wire)
     if len(packed) > _TRAILER_BYTES:
-        # Of what JSON escapes, a byte may become six.
+        # JSON may escape one byte as six.
         packed = msgspec.json.encode(WireError(wire.error, _cut(details, _TRAILER_BYTES // 6 - len(wire.error))))
     await context.abort(grpc.StatusCode[code or grpc_code(error)], details, ((TRAILER, packed),))
     raise AssertionError("abort does not return")
@@ -53,7 +53,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def typed(error: grpc.aio.AioRpcError) -> CasqueError | None:
-    """What the server meant, if it was one of ours that said it."""
+    """The casque error that the server sent, if it sent one."""
     for key, value in error.trailing_metadata() or ():
         if key == TRAILER:
             try:

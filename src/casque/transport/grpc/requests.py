@@ -1,4 +1,4 @@
-"""Requests as they come: bytes that are no message are refused like any other bad input."""
+"""Parse requests; malformed bytes are refused like any other invalid input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Garbled:
-    """Stands where a message of a stream should be: gRPC would make an unknown error of an exception in a parser."""
+    """Takes the place of a malformed message in a stream: gRPC would turn an exception in a parser into UNKNOWN."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -31,14 +31,14 @@ def parser(kind: type[Message]) -> Callable[[bytes], Message | Garbled]:
 
 
 def sound(message: T) -> T:
-    """The message, if it is one. Raises InvalidInputError."""
+    """The message, unless it is garbled. Raises InvalidInputError."""
     if isinstance(message, Garbled):
         raise InvalidInputError(message.why)
     return message
 
 
 def parsed(kind: type[M], body: bytes) -> M:
-    """Raises InvalidInputError for bytes that are no such message."""
+    """Raises InvalidInputError for bytes that are not such a message."""
     try:
         return kind.FromString(body)
     except DecodeError as error:

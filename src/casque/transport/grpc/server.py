@@ -1,4 +1,4 @@
-"""The gRPC server of a broker: one port, the services on it, a start and an orderly end."""
+"""The gRPC server of a broker: one port, its services, start and orderly shutdown."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ EVERYBODY = admit(None)
 class GrpcServer:
     """Offers a host's queue on a port.
 
-    `listen` is `host:port`; port 0 takes a free one, and `port` says which. `admit` is asked once per call, and once
-    per stream; without it everybody may do everything. `peers` is asked instead about other brokers of a ring, who come
-    to a shard; without it there are none. `attempts_max` is for jobs of other languages' programs that do
-    not say it themselves.
+    `listen` is `host:port`; port 0 takes a free one, which `port` returns. `admit` is called once per call, and once
+    per stream; without it, every caller may do everything. `peers` is called instead for other brokers of a ring, which
+    call shards; without it, there are none. `attempts_max` applies to jobs from clients in other languages that do not
+    set their own.
 
     >>> import asyncio
     >>> from casque.testing.hosting import leading
@@ -96,7 +96,7 @@ class GrpcServer:
 
     @property
     def port(self) -> int:
-        """Where it listens, once it has been started."""
+        """The port that it listens on, once started."""
         return self._port
 
     async def start(self) -> None:
@@ -110,7 +110,7 @@ class GrpcServer:
         log.info("gRPC listens on port %d", self._port)
 
     async def stop(self, grace_s: float = 30.0) -> None:
-        """Take no more calls. Those in flight end within the grace; who waits for a job hears that there is none."""
+        """Accept no more calls. Calls in flight may finish within the grace period; waiting dequeues return no jobs."""
         if self._server is None or self._door is None:
             return
         server, self._server = self._server, None
@@ -119,9 +119,9 @@ class GrpcServer:
         await self._door.settled()
 
     def _transport(self) -> grpc.aio.Server:
-        """What carries the services. The simulator has a transport of its own."""
-        # No limit of gRPC's own on calls: it knows neither who sends them nor which need no token, and would refuse
-        # everybody for what a stranger holds. The door counts them.
+        """The server that carries the services. The simulator substitutes its own."""
+        # gRPC's own limit on calls is off: it knows neither the sender nor which calls need no token, and would refuse
+        # all callers because of what a stranger holds. The door counts calls instead.
         return grpc.aio.server(options=_options(self._limits))
 
     def _bind(self, server: grpc.aio.Server) -> int:
@@ -184,10 +184,10 @@ def _exchange(door: Door) -> Any:
 
 
 def _handler(module: Any, service: str, behaviours: dict[str, Any]) -> grpc.GenericRpcHandler:
-    """The methods of a service as its proto file describes them, each with its behaviour.
+    """The methods of a service as its proto file describes them, each with its implementation.
 
-    All are handled as streams of bytes, whatever they are on the wire, so that nothing of a request is received before
-    its caller was let in.
+    All are handled as streams of bytes, whatever they are on the wire, so that no part of a request is received before
+    its caller is admitted.
     """
     described = module.DESCRIPTOR.services_by_name[service]
     handlers = {
@@ -207,7 +207,7 @@ def _bytes_of(message: Message) -> bytes:
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
-        # Answers are cut to size here, where something can still be done about it.
+        # Answers are cut to size here, where the error can still be handled.
         ("grpc.max_send_message_length", -1),
         # Two servers on one port would each get some of the calls.
         ("grpc.so_reuseport", 0),

@@ -1,4 +1,4 @@
-"""One `Exchange`: calls come in packets, each is carried out on its own, answers go out in packets as they come."""
+"""The server's side of one `Exchange`: unpacks calls, runs each in its own task, and packs the answers as they come."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from casque.transport.grpc.requests import sound
 from casque.types import JobRecord
 
 LARGE_BYTES = 64 * 1024
-"""Packets of more bytes than this are counted; of smaller ones there are no more than calls in flight."""
+"""Larger packets count against the byte limits; small ones are bounded by the number of calls in flight."""
 
 
 class _Load:
-    """A large packet, and how many of its calls are not answered."""
+    """A large packet, and the number of its calls that are not answered."""
 
     __slots__ = ("calls", "size")
 
@@ -39,30 +39,30 @@ class Session:
     """The server's side of one stream."""
 
     def __init__(self, door: Door, admitted: Wrapper, context: Any, name: str = "") -> None:
-        """`name`: what the caller's share of the server is counted by."""
+        """`name`: the caller's name in the quotas."""
         self._door = door
         self._name = name
         self._loads: dict[int, _Load] = {}
-        """Of calls that came in a large packet: it is counted until they are answered."""
+        """The large packets of calls in flight; each counts until its calls are answered."""
         self._admitted = admitted
         self._context = context
-        # The loop's own: asyncio's also names the task, which was 6 % of a broker's time in a profile.
+        # The loop's own method: asyncio's also names the task, which was 6 % of a broker's time in a profile.
         self._create_task = asyncio.get_running_loop().create_task
         self._running: dict[int, asyncio.Task[None]] = {}
         self._waiting = 0
         self._answers: list[Answer] = []
         self._unsent: dict[int, list[JobRecord]] = {}
-        """Claims that nobody can have heard of yet: they go back if the stream ends now."""
+        """Claims that the client cannot have received yet: they are given back if the stream ends now."""
         self._something_to_say = asyncio.Event()
         self._room = asyncio.Event()
         self._last = 0
         self._over = False
 
     async def run(self) -> None:
-        """Until the client has said all, or the server closes.
+        """Serve until the client has sent everything, or the server closes.
 
         Raises:
-            InvalidInputError: bytes that are no packet.
+            InvalidInputError: bytes that are not a packet.
         """
         await self._context.send_initial_metadata((packets.HELLO,))
         reading = asyncio.create_task(self._read())
@@ -84,7 +84,7 @@ class Session:
             await writing
         finally:
             self._over = True
-            # Whoever asked is gone. What had been claimed for them and was on its way, the engine gives back.
+            # The client is gone. The engine gives back jobs of claims that are still under way.
             ending = [reading, writing, closing, *self._running.values()]
             for task in ending:
                 task.cancel()
@@ -117,7 +117,7 @@ class Session:
                 await self._room.wait()
 
     def _count(self, calls: Sequence[Call | Unreadable], size: int) -> None:
-        """A large packet counts until the last of its calls is answered."""
+        """Count a large packet until the last of its calls is answered."""
         asked = {call.number for call in calls if isinstance(call, Call) and type(call.request) is not Leave}
         numbers = asked - self._loads.keys() - self._running.keys()
         if numbers:
@@ -134,7 +134,7 @@ class Session:
 
     def _begin(self, calls: Sequence[Call | Unreadable]) -> None:
         if self._door.closing.is_set():
-            return  # the farewell says that nobody looked at these
+            return  # the farewell says that these were not looked at
         service: QueueService | None = None
         refused: WireError | None = None
         try:
@@ -176,7 +176,7 @@ class Session:
     def _leave(self, number: int) -> None:
         task = self._running.get(number)
         if task is not None:
-            # Not at once: a task that is cancelled before its first step would end without an answer.
+            # Not at once: a task cancelled before its first step would end without an answer.
             asyncio.get_running_loop().call_soon(task.cancel)
 
     def _refuse(self, entry: Unreadable) -> None:
@@ -199,7 +199,7 @@ class Session:
         except asyncio.CancelledError:
             if self._over:
                 raise
-            # Its caller left, or what it waited for was called off. Only a verb knows that it was carried out.
+            # The caller left, or its wait was cancelled. Only the verb knows whether it was carried out.
             answer = Failed(call.number, to_wire(cut_off()))
         except Exception as error:  # noqa: BLE001  every call has an answer
             answer = Failed(call.number, to_wire(as_refusal(error)))
@@ -238,7 +238,7 @@ class Session:
                 for packet in self._packed(batch):
                     body = packets.encode(packet)
                     if self._unsent:
-                        # From here on the client may have it: what was sent in vain is for the lease to settle.
+                        # From here on the client may have the claims: if not, their leases run out.
                         for answer in packet:
                             self._unsent.pop(answer.number, None)
                     await self._context.write(Packet(body=body))
@@ -247,7 +247,7 @@ class Session:
                 return
 
     def _packed(self, answers: list[Answer]) -> list[list[Answer]]:
-        """Answers in packets of a decent size; a large one is cut into parts."""
+        """Group answers into packets of a sensible size; a large answer is split."""
         limit = self._door.limits.packet_bytes
         whole: list[list[Answer]] = [[]]
         size = 0
@@ -260,7 +260,7 @@ class Session:
                 whole[-1].append(answer)
                 size += weight
             else:
-                # It has packets to itself; the last of them is as good as full.
+                # It gets its own packets; treat the last of them as full.
                 whole[-1:] = [[part] for part in packets.parts(answer, limit)]
                 size = limit
         return whole
@@ -270,7 +270,7 @@ class Session:
         if not jobs:
             return
         try:
-            service = self._door.behind(self._admitted)  # not as the caller: its token may have been revoked since
+            service = self._door.behind(self._admitted)  # not as the caller: its token may have been revoked by now
         except CasqueError:
             return  # led elsewhere by now: the leases run out there
         self._door.give_back(service, jobs)

@@ -1,4 +1,4 @@
-"""List, Watch and Archive: long answers, many values per message, no faster than the client takes them."""
+"""List, Watch and Archive: long answers, many values per message, sent at the pace of the client."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from casque.transport.grpc.messages import given
 T = TypeVar("T")
 
 BUFFERED = 1000
-"""Values that are read ahead of a client."""
+"""Values read ahead of a client."""
 AHEAD_BYTES = 256 * 1024
-"""Their bytes, beyond which no further one is read ahead."""
+"""Size of the values read ahead of a client."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -95,7 +95,7 @@ class Streams:
 
 
 class Outlet:
-    """Where the values of one stream go. They count as its caller's from when they are read until they are written."""
+    """Sends the values of one stream. They count against the caller's quota from when they are read until written."""
 
     def __init__(self, door: Door, context: Any, name: str) -> None:
         self._context = context
@@ -118,7 +118,7 @@ class Outlet:
             LimitReachedError: other streams of this caller, or of all, have held all there is for too long.
         """
         while self._held and not self._unsent.has_room(self._name):
-            # One's own reader is waited for as long as it takes, and not asked to make way for itself.
+            # Waiting for this stream's own reader has no time limit, and it is not asked to make way for itself.
             self._written.clear()
             await self._written.wait()
         await self._unsent.room_in_time(self._name, 2 * self._stall_s)
@@ -131,10 +131,10 @@ class Outlet:
         self._written.set()
 
     async def write(self, message: Message, weight: int) -> None:
-        """A reader may be as slow as it likes until another one needs the room.
+        """Write a message. A reader may be slow until another one needs the room.
 
         Raises:
-            LimitReachedError: that is so, and it has taken nothing for a while.
+            LimitReachedError: another reader needs the room, and this one has taken nothing for a while.
         """
         writing = asyncio.ensure_future(self._context.write(message))
         try:
@@ -151,8 +151,8 @@ class Outlet:
 
 
 async def _together(source: AsyncGenerator[T], weigh: Callable[[T], int], outlet: Outlet) -> AsyncGenerator[list[T]]:
-    """What comes together is handed on together, and read ahead only so far. Raises NoLeaderError at the end of the
-    server, between two messages: a write that is cancelled half-way would leave no way to say anything more."""
+    """Group values that arrive together, and read ahead within the bounds. Raises NoLeaderError when the server closes,
+    always between two messages: after a write cancelled half-way no error could be sent."""
     ahead = _Ahead[T]()
 
     async def fill() -> None:
@@ -189,7 +189,7 @@ async def _together(source: AsyncGenerator[T], weigh: Callable[[T], int], outlet
 
 
 class _Ahead(Generic[T]):
-    """Values that were read and not handed on, bounded in number and bytes."""
+    """Values read but not handed on, bounded in number and bytes."""
 
     def __init__(self) -> None:
         self.values: list[T] = []

@@ -1,7 +1,7 @@
-"""What every call with one request goes through.
+"""Handling shared by all calls with one request.
 
-On the wire these are unary calls; here they are streams of which one message is read. gRPC would otherwise receive
-the whole request, which may be large, before this server could ask who sent it.
+On the wire these are unary calls; here they are streams of which one message is read. Otherwise gRPC would receive the
+whole request, which may be large, before this server could check its caller.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def one_request(
     *,
     refuse: Refuse = abort,
 ) -> Handler:
-    """Let the caller in, then read its request, find the queue, and turn a refusal into a status."""
+    """Admit the caller, then read its request, find the queue, and turn an error into a status."""
 
     async def handle(_requests: Any, context: Any) -> None:
         refusal: CasqueError
@@ -64,7 +64,7 @@ def one_request(
             return
         except asyncio.CancelledError:
             if is_cancelled():
-                raise  # its caller left, or the server's grace is over: gRPC ends the call, and not as OK
+                raise  # the caller left, or the server's grace period ended: gRPC ends the call, not as OK
             refusal = cut_off()
         except Exception as error:  # noqa: BLE001  every call has an answer
             refusal = as_refusal(error)

@@ -1,4 +1,4 @@
-"""The `packed` answers of List, Watch and Archive, as casque's own client reads them."""
+"""Decode the `packed` answers of List, Watch and Archive for casque's own client."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def archive(packed: bytes) -> list[ArchivedJob]:
 
 
 def events(packed: bytes) -> list[QueueEvent]:
-    """Events of kinds that this release does not know are passed over."""
+    """Events of kinds that this release does not know are skipped."""
     return [_event(entry) for entry in _entries.decode(packed) if entry["kind"] in _KINDS]
 
 
 def _event(entry: dict[str, Any]) -> QueueEvent:
     fields = entry["fields"]
     if entry["kind"] == EventKind.REMEMBERED:
-        # On the wire every sequence is a list; embedded queues say tuples here.
+        # On the wire every sequence is a list; embedded queues return tuples here.
         fields["jobs"] = tuple([tuple(job) for job in fields["jobs"]])
     return QueueEvent(entry["position"], entry["index"], entry["at"], EventKind(entry["kind"]), entry["job_id"], fields)

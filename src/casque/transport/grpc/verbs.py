@@ -1,4 +1,4 @@
-"""`casque.v1.Queue`, call by call: for programs in any language."""
+"""The unary calls of `casque.v1.Queue`, for programs in any language."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from casque.transport.settling import refused_among
 from casque.types import JobRecord, StagedPart
 
 ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
-"""What clients take in one message unless told otherwise, less some room."""
+"""The largest message that clients accept by default, minus some room."""
 
 
 class Verbs:
-    """Each takes a service, a request and gRPC's context and gives a response; `unary` puts the wire around it."""
+    """Each method takes a service, a request and gRPC's context and returns a response; `unary` adds the wire."""
 
     def __init__(self, door: Door, attempts_max: int | None) -> None:
         self._door = door
@@ -57,7 +57,7 @@ class Verbs:
         return pb.DequeueResponse(jobs=map(messages.job, self._fitting(service, jobs)))
 
     def _fitting(self, service: QueueService, jobs: list[JobRecord]) -> list[JobRecord]:
-        """As many as the caller is sure to take in one message, and one at the least; the others go back."""
+        """The jobs that fit into one message for the caller, at least one; give the others back."""
         room = ANSWER_BYTES
         for count, job in enumerate(jobs):
             room -= packets.weight(job)

@@ -1,10 +1,10 @@
-"""The queue over HTTP and JSON: a server, and a client that looks like any other `QueueService`.
+"""The queue over HTTP and JSON: a server, and a client that is a `QueueService`.
 
-`routes` is the one table of what can be asked; the server serves it and `openapi` describes it. Bytes travel as base64,
-times as RFC 3339, spans as seconds. Every refusal has a body that says which of casque's errors it is.
+`routes` is the one table of all endpoints; the server serves it and `openapi` describes it. Bytes travel as base64,
+times as RFC 3339, durations as seconds. The body of every refusal names one of casque's errors.
 
-It never knows who leads a queue or where it is stored, it installs no signal handlers, and it logs no requests: a
-broker has those for all of its wires.
+This package does not know who leads a queue or where it is stored, installs no signal handlers, and logs no requests: a
+broker does that for all of its wires.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From an outcome to an HTTP response, errors included."""
+"""Turn results and errors into HTTP responses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from casque.errors import (
     UnknownOutcomeError,
 )
 from casque.transport.errors import http_status, to_wire
-from casque.transport.http.plain import DONE
 from casque.transport.http.reading import GoneError
 from casque.transport.http.route import JSON
+from casque.transport.http.simple_verbs import DONE
 
 T = TypeVar("T")
 
@@ -30,13 +30,13 @@ _encoder = msgspec.json.Encoder()
 
 
 def answer(message: Any) -> Response:
-    """204 only for a verb that says so: a message that is missing is no answer."""
+    """204 only for a verb that returns `Done`: a missing message is a bug, not an answer."""
     assert message is not None, "a verb without an answer"
     return Response(status_code=204) if message is DONE else Response(_encoder.encode(message), media_type=JSON)
 
 
-class Told(Response):
-    """An answer that must not be lost in silence: if nobody is there any more to hear it, `unheard` is called."""
+class ClaimResponse(Response):
+    """A response whose loss matters: `unheard` is called if the client is no longer connected."""
 
     def __init__(self, message: Any, is_gone: Callable[[], bool], unheard: Callable[[], Awaitable[None]]) -> None:
         super().__init__(_encoder.encode(message), media_type=JSON)
@@ -45,13 +45,13 @@ class Told(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = self._is_gone()
-        await super().__call__(scope, receive, send)  # writes before anybody else has a turn
+        await super().__call__(scope, receive, send)  # writes before any other task runs
         if gone:
             await self._unheard()
 
 
 class Streamed(StreamingResponse):
-    """A long answer that is counted: `ended` is called when it is over, however that came about."""
+    """A long response that counts against a budget: `ended` is called when it ends, for whatever reason."""
 
     def __init__(
         self, pieces: AsyncIterator[bytes], media: str, headers: dict[str, str], *, ended: Callable[[], None]
@@ -81,18 +81,18 @@ def refusal(
 
 
 def _elsewhere(address: str | None, path: str) -> str | None:
-    """The same question at the leader, if it gave an address for HTTP. Most give that of their gRPC port."""
+    """The same URL at the leader, if it advertises an HTTP address. Most advertise their gRPC port."""
     if address is None or not address.startswith(("http://", "https://")) or not address.isascii():
         return None
     return address.rstrip("/") + path
 
 
 async def unless_gone(request: Request, call: Coroutine[Any, Any, T]) -> T:
-    """The outcome of a call, which is cancelled if the client leaves first.
+    """The result of a call, which is cancelled if the client disconnects first.
 
     Raises:
-        GoneError: it left.
-        UnknownOutcomeError: the call was cancelled, and not by its client.
+        GoneError: the client disconnected.
+        UnknownOutcomeError: the call was cancelled for another reason.
     """
     calling = asyncio.create_task(call)
     gone = asyncio.create_task(_gone(request))

@@ -1,9 +1,9 @@
-"""Keeps web pages from driving a broker: which `Host` a request may name, and from which `Origin` it may come.
+"""Keeps web pages from driving a broker: which `Host` a request may name, and which `Origin` it may come from.
 
-A browser sends whatever any page asks it to, also to 127.0.0.1. Three checks stop that. `Host` must be an address or a
-name of this broker: a page whose own name was rebound to 127.0.0.1 still sends its own name. `Origin` and
+A browser sends any request that a page asks for, also to 127.0.0.1. Three checks stop that. `Host` must be an address
+or a name of this broker: a page whose own name was rebound to 127.0.0.1 still sends its own name. `Origin` and
 `Sec-Fetch-Site`, which pages cannot set, must not name another site. And every change needs a `Content-Type` that a
-browser sends to another site only after asking (see `reading`).
+browser sends to another site only after a preflight (see `reading`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _ORIGIN = re.compile(r"https?://(?P<authority>(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
 _ASKED_HEADERS = "authorization, content-type, idempotency-key, last-event-id"
 _WITHOUT_HOST_CHECK = frozenset({b"/healthz"})
-"""Load balancers ask for it under names of their own, and it says nothing but that the process lives."""
+"""Load balancers request it under names of their own, and it reveals only that the process lives."""
 
 
 class BrowserRules:
-    """Decides whether a request may have come by way of a web page.
+    """Decides whether a request may have been sent by a web page.
 
     `hosts` are names of this broker besides `localhost` and IP addresses, or `*` for any. `origins` are sites whose
-    pages may call, such as `https://admin.example.com`. With `tls` the certificate has decided about the name already:
-    a rebound name has no certificate here.
+    pages may call, such as `https://admin.example.com`. With `tls` the certificate has verified the name already: a
+    rebound name has no certificate here.
 
     Raises:
-        InvalidInputError: a host or an origin is not one.
+        InvalidInputError: a host or an origin is malformed.
 
     >>> rules = BrowserRules(["broker-1"], [], tls=False)
     >>> rules.problem_with_host("broker-1:7701") is None, rules.problem_with_host("evil.example:7701") is None
@@ -47,10 +47,10 @@ class BrowserRules:
         self._tls = tls
 
     def problem_with(self, scope: Scope) -> str | None:
-        """Why this request is refused; None if it may go on."""
+        """Why this request is refused; None if it is allowed."""
         host = _header(scope, b"host")
         if (
-            host is not None  # HTTP/1.0 needs none, and no browser speaks that
+            host is not None  # optional in HTTP/1.0, which no browser speaks
             and not self._tls
             and scope["raw_path"] not in _WITHOUT_HOST_CHECK
             and (problem := self.problem_with_host(host)) is not None
@@ -82,7 +82,7 @@ class BrowserRules:
         if _header(scope, b"sec-fetch-site") not in ("cross-site", "same-site"):
             return None
         if _header(scope, b"sec-fetch-mode") == "navigate" and scope["method"] in ("GET", "HEAD"):
-            return None  # somebody followed a link, and sees the answer; the page that has the link does not
+            return None  # a user followed a link and sees the answer; the linking page does not
         return "a page of another site asks, and it is not one that may"
 
     # --- Pages that may call ---
@@ -91,7 +91,7 @@ class BrowserRules:
         return origin.lower() in self._origins
 
     def cross_origin_headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        """What the browser has to hear before it hands an answer to an allowed page."""
+        """The headers without which a browser hides the answer from an allowed page."""
         origin = _header(scope, b"origin")
         if origin is None or not self.allows_origin(origin):
             return []
@@ -111,12 +111,12 @@ class BrowserRules:
 
 
 def is_preflight(scope: Scope) -> bool:
-    """Whether a browser asks if it may send what a page of another site wants it to."""
+    """True if a browser asks for permission to send a page's cross-site request."""
     return scope["method"] == "OPTIONS" and _header(scope, b"access-control-request-method") is not None
 
 
 def _is_local(name: str) -> bool:
-    """Names that no name server can hand to a page: addresses, and those of this machine."""
+    """True for names that no name server can point elsewhere: addresses, and names of this machine."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
@@ -127,7 +127,7 @@ def _is_local(name: str) -> bool:
 
 
 def _is_same_site(origin: str, host: str) -> bool:
-    """Whether the page came from this very broker: by the same name and port."""
+    """True if the page came from this broker: same name and port."""
     found = _ORIGIN.fullmatch(origin)
     return found is not None and host != "" and found["authority"].lower() == host.lower()
 

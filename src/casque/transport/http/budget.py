@@ -1,4 +1,4 @@
-"""Shares of something that is bounded in all and by peer: bytes of bodies, streams, connections."""
+"""A budget of bytes, streams or connections, bounded in total and per peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from casque.errors import LimitReachedError
 
 
 class Budget:
-    """Hands out shares, first come first served. Whoever takes one gives it back.
+    """Hands out shares, first come first served. Every share must be given back.
 
     >>> budget = Budget("streams", 2, 1)
     >>> budget.try_take("10.0.0.1", 1), budget.try_take("10.0.0.1", 1), budget.try_take("10.0.0.2", 1)
@@ -35,7 +35,7 @@ class Budget:
         """Wait for a share.
 
         Raises:
-            LimitReachedError: there was none in time.
+            LimitReachedError: no share became free in time.
         """
         if not any(other == peer for other, _, _ in self._waiting) and self.try_take(peer, share):
             return
@@ -49,7 +49,7 @@ class Budget:
             if entry in self._waiting:
                 self._waiting.remove(entry)
             elif room.done() and not room.cancelled():
-                self.give_back(peer, share)  # it came just as nobody wanted it any more
+                self.give_back(peer, share)  # granted just as the caller was cancelled
             if isinstance(error, TimeoutError):
                 raise self.refusal(peer) from None
             raise
@@ -64,7 +64,7 @@ class Budget:
         self._wake()
 
     def refusal(self, peer: str) -> LimitReachedError:
-        """What to say to this one, who got none."""
+        """The error for a peer that got no share."""
         if self._by_peer.get(peer, 0) and self._by_peer[peer] * 2 > self._most_per_peer:
             return LimitReachedError(f"{self.what} of one address, by --http-limit", self._most_per_peer)
         return LimitReachedError(f"{self.what} of all callers, by --http-limit", self._most)
@@ -73,7 +73,7 @@ class Budget:
         return self._taken + share <= self._most and self._by_peer.get(peer, 0) + share <= self._most_per_peer
 
     def _wake(self) -> None:
-        """Those who wait, in order; one whose peer has its share already does not keep the others."""
+        """Grant shares to waiting peers in order; a peer at its own limit does not hold up the others."""
         kept: deque[tuple[str, int, asyncio.Future[None]]] = deque()
         passed: set[str] = set()
         while self._waiting:
@@ -87,6 +87,6 @@ class Budget:
             passed.add(peer)
             kept.append(entry)
             if self._taken + share > self._most:
-                break  # a large one is not to be overtaken for ever
+                break  # a large request must not be overtaken for ever
         kept.extend(self._waiting)
         self._waiting = kept

@@ -1,7 +1,7 @@
-"""Decodes large bodies in pieces: a refusal comes before the work, and others have their turns in between.
+"""Decodes large bodies in pieces: checks their shape first, and yields to other tasks in between.
 
-One call of the decoder for an array of millions of jobs, or for one job with millions of headers, would keep everybody
-else waiting for seconds, only to be refused afterwards. So the shape comes first, which costs next to nothing.
+Decoding an array of millions of jobs, or one job with millions of headers, in a single call would block all other
+requests for seconds, only to be refused afterwards. So the shape is checked first, which costs almost nothing.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ LARGE = 1024 * 1024
 """Smaller bodies are decoded at once."""
 PIECE = 256 * 1024
 SMALL_FIELD = 256 * 1024
-"""What a field may have that is no payload or result: more than any that is accepted has."""
+"""Bound on fields other than payloads and results: above any size that is accepted for them."""
 _LARGE_FIELDS = frozenset({"payload", "payload_text", "payload_json", "result", "result_text", "result_json", "error"})
 
 
 def _of_raws(kind: type) -> type[msgspec.Struct]:
-    """The same fields, none of them decoded."""
+    """A struct with the same fields, none of them decoded."""
     fields = [(field.name, Raw | UnsetType, UNSET) for field in msgspec.structs.fields(kind)]
     return msgspec.defstruct(f"Raw{kind.__name__}", fields, forbid_unknown_fields=True)
 
 
 def _elements_decoder(most: int) -> msgspec.json.Decoder[Any]:
-    """Of an array with at most so many elements; a longer one is refused where it becomes too long."""
+    """Decoder for an array of at most `most` elements; a longer one fails at the first element too many."""
     fields = [(f"element_{n}", Raw | UnsetType, UNSET) for n in range(most)]
     return msgspec.json.Decoder(
         msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True, gc=False)

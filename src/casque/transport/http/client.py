@@ -1,7 +1,7 @@
-"""A queue behind one HTTP address, as a `QueueService`.
+"""A `QueueService` that calls a broker over HTTP.
 
-It follows nobody and repeats nothing: a call that could not be sent is refused with BrokerUnreachableError, and one
-whose answer was lost with UnknownOutcomeError. Whoever stands above decides what to do about it.
+It follows no leader and repeats no call: a call that could not be sent raises BrokerUnreachableError, and one whose
+answer was lost raises UnknownOutcomeError. The caller decides what to do about it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from casque.transport.http.messages import (
     from_spec,
     from_zone,
 )
-from casque.transport.http.plain import Plain, from_maybe_job, plain_for, segment
+from casque.transport.http.simple_verbs import SimpleVerb, from_maybe_job, segment, simple_verb_for
 from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
 from casque.types import (
@@ -88,9 +88,9 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 MARGIN_S = 30.0
-"""How much longer than a call may wait its answer may take: a commit on a slow store, and the way there and back."""
+"""Time on top of a call's own wait: for a commit on a slow store, and the round trip."""
 SILENCE_S = 60.0
-"""A feed that is silent for so long is dead: a server that lives says so every few seconds."""
+"""A feed that is silent for this long is dead: a live server sends a comment every few seconds."""
 Query = list[tuple[str, str]]
 _PLAIN = "".join(map(chr, range(33, 127))).replace("%", "")
 
@@ -98,9 +98,9 @@ _PLAIN = "".join(map(chr, range(33, 127))).replace("%", "")
 class HttpService(QueueService):
     """Satisfies `QueueService` against one broker.
 
-    `address` is `host:port` or a URL. `tls` is a context for clients: with the broker's authority, and with a
-    certificate of its own where the broker asks for one. `server_name` is what the broker's certificate says, if that
-    is not the name in the address. `margin_s` is how much longer than a call may wait its answer may take.
+    `address` is `host:port` or a URL. `tls` is a client context: with the broker's authority, and with a client
+    certificate where the broker asks for one. `server_name` is the name in the broker's certificate, if it differs from
+    the address. `margin_s` is how much longer than its own wait a call may take.
     """
 
     def __init__(
@@ -130,16 +130,16 @@ class HttpService(QueueService):
         await self._connections.close()
 
     def call(self, request: Request[A]) -> Awaitable[A]:
-        if (plain := plain_for(request)) is not None:
-            return cast("Awaitable[A]", self._plain(plain, request))
+        if (verb := simple_verb_for(request)) is not None:
+            return cast("Awaitable[A]", self._call_simple(verb, request))
         return cast("Awaitable[A]", getattr(self, _METHODS[type(request)])(request))
 
-    async def _plain(self, verb: Plain, request: Request[Any]) -> Any:
+    async def _call_simple(self, verb: SimpleVerb, request: Request[Any]) -> Any:
         path, kind = verb.path(request), verb.route.answer
         if verb.route.method == "GET":
-            return verb.heard(await self._get(path, kind))
+            return verb.decode_answer(await self._get(path, kind))
         request_id: str | None = getattr(request, "request_id", None)
-        return verb.heard(await self._post(path, verb.body(request), kind, request_id, wait_s=verb.patience_s))
+        return verb.decode_answer(await self._post(path, verb.body(request), kind, request_id, wait_s=verb.patience_s))
 
     # --- Producing ---
 
@@ -154,26 +154,26 @@ class HttpService(QueueService):
     async def _dequeue(self, r: Dequeue) -> list[JobRecord]:
         names = None if r.entrypoints is None else list(r.entrypoints)
         lease = None if r.lease_ms is None else r.lease_ms / 1000
-        shown = None if r.zone_lease is None else ZoneToken(*r.zone_lease)
+        zone_token = None if r.zone_lease is None else ZoneToken(*r.zone_lease)
         loop = asyncio.get_running_loop()
         wait_s, ends = r.wait_s, loop.time() + r.wait_s
         while True:
             of = None if r.zones is None else list(r.zones)
-            claim = Claim(names, r.limit, max(wait_s, 0.0), lease, r.worker, of, shown)
-            # With a request id, whoever repeats the request gets the claims that this caller did not hear of.
+            claim = Claim(names, r.limit, max(wait_s, 0.0), lease, r.worker, of, zone_token)
+            # With a request id, a repeated request returns the claims whose answer was lost.
             unheard = self._give_all_back if r.request_id is None else None
             answer = await self._post("/v1/jobs/claim", claim, Jobs, r.request_id, wait_s=claim.wait, unheard=unheard)
             found = _records(answer)
-            # A server waits no longer than it likes, lest a proxy cut the line; the rest of the wait is another call.
+            # A server caps the wait, to answer before a proxy cuts the connection; another call waits for the rest.
             wait_s = ends - loop.time()
             if found or wait_s <= 0:
                 return found
 
     async def _give_all_back(self, status: int, body: bytes) -> None:
-        """The caller left while these claims were on their way to it: nobody would work on the jobs."""
+        """Give back jobs claimed for a caller that was cancelled: no worker would run them."""
         if status == 200:
             for job in _decoded(body, Jobs).jobs:
-                with suppress(CasqueError):  # one that cannot go back does not keep the others
+                with suppress(CasqueError):  # one failure does not keep the others from going back
                     await self.call(GiveBack(job.id, job.token))
 
     async def _ack(self, r: Ack) -> None:
@@ -183,7 +183,7 @@ class HttpService(QueueService):
     async def _nack(self, r: Nack) -> JobRecord | None:
         delay_ms = r.delay_ms
         if delay_ms is None and r.backoff is None:
-            delay_ms = 0  # said explicitly: what is left out, the broker fills in
+            delay_ms = 0  # explicit: the broker fills in what is left out
         body = NackRequest(
             r.token,
             None if delay_ms is None else delay_ms / 1000,
@@ -329,7 +329,7 @@ class HttpService(QueueService):
         patience_s: float | None = None,
         unheard: Unheard | None = None,
     ) -> AsyncIterator[Answer]:
-        """The answer, if it is not a refusal."""
+        """The answer; raises the error if it is a refusal."""
         patience_s = self._margin_s if patience_s is None else patience_s
         async with self._connections.exchange(
             method, target, headers or [], body, patience_s=patience_s, unheard=unheard
@@ -343,10 +343,10 @@ class HttpService(QueueService):
             return from_wire(msgspec.json.decode(body, type=WireError))
         except msgspec.DecodeError:
             pass
-        said = f"it answered with the status {status}, and not as a broker does"
+        problem = f"it answered with the status {status}, and not as a broker does"
         if status >= 500:
-            return UnknownOutcomeError(f"{self._url}: {said}; something on the way may have passed the call on")
-        return BrokerUnreachableError(self._url, said)
+            return UnknownOutcomeError(f"{self._url}: {problem}; something on the way may have passed the call on")
+        return BrokerUnreachableError(self._url, problem)
 
 
 def _url(address: str, *, secure: bool) -> str:
@@ -385,7 +385,7 @@ def _text(moment: datetime) -> str:
 
 def _decoded(raw: bytes, kind: type[T] | None) -> T:
     if kind is None:
-        return None  # type: ignore[return-value]  # whoever asks for nothing takes nothing
+        return None  # type: ignore[return-value]  # the caller expects no value
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError as error:
@@ -399,7 +399,7 @@ def _records(answer: Jobs) -> list[JobRecord]:
 def _outcome(one: Outcome) -> OutcomeOf:
     delay_ms = one.delay_ms
     if one.error is not None and delay_ms is None and one.backoff is None and not (one.cancelled or one.declined):
-        delay_ms = 0  # said explicitly: what is left out, the broker fills in
+        delay_ms = 0  # explicit: the broker fills in what is left out
     return OutcomeOf(
         one.job_id,
         one.token,

@@ -1,8 +1,7 @@
-"""HTTP/1.1 to one address, over as many connections as there are callers at the same time.
+"""HTTP/1.1 connections to one address, one per concurrent caller.
 
-h11 knows the protocol; here is only what a queue's client needs besides: connections are kept for the next caller, a
-caller that leaves closes its own (which is how the server learns of it), and what goes wrong is told apart by whether
-anything can have been sent.
+h11 handles the protocol; this module adds what a queue's client needs: idle connections are reused, a cancelled caller
+closes its connection (which is how the server notices), and errors distinguish whether anything can have been sent.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CONNECT_S = 5.0
 CLOSE_S = 1.0
 LAST_WORDS_S = 0.05
 IDLE_S = 30.0
-"""How long an idle connection is kept; servers keep theirs longer, so that none is closed just as it is used again."""
+"""How long an idle connection is kept; servers keep theirs longer, so that none is closed just as it is reused."""
 IDLE_MAX = 200
 _PIECE = 256 * 1024
 
@@ -31,7 +30,7 @@ Unheard: TypeAlias = Callable[[int, bytes], Awaitable[None]]
 
 
 class Connections:
-    """Where one address is reached. `url` has a scheme, a host and perhaps a port and a path."""
+    """A pool of connections to one address. `url` has a scheme, a host and perhaps a port and a path."""
 
     def __init__(
         self, url: str, tls: ssl.SSLContext | None, headers: Headers, *, server_name: str | None = None
@@ -71,9 +70,9 @@ class Connections:
         patience_s: float,
         unheard: Unheard | None = None,
     ) -> AsyncIterator[Answer]:
-        """An answer whose body is yet to be read. Each step of the exchange may take `patience_s`.
+        """Send a request and yield its answer, with the body still to be read. Each step may take `patience_s`.
 
-        A caller that is cancelled leaves at once. If its answer was on the way already, `unheard` gets it.
+        A cancelled caller leaves at once. If its answer was on the way already, `unheard` gets it.
 
         Raises:
             BrokerUnreachableError: nothing was sent.
@@ -99,7 +98,7 @@ class Connections:
             raise
         finally:
             if line.is_left():
-                pass  # it closes when it has heard what there is to hear
+                pass  # `last_words` closes it after reading a late answer
             elif kept and not self._closed and len(self._idle) < IDLE_MAX:
                 self._idle.append((asyncio.get_running_loop().time(), line))
             else:
@@ -119,7 +118,7 @@ class Connections:
                 )
         except TimeoutError as error:
             raise BrokerUnreachableError(self._url, f"no connection within {CONNECT_S:g} seconds") from error
-        except OSError as error:  # that of TLS too
+        except OSError as error:  # includes TLS errors
             raise BrokerUnreachableError(self._url, error.strerror or str(error)) from error
         return _Line(*streams)
 
@@ -128,16 +127,16 @@ class Connections:
         try:
             yield
         except (OSError, h11.ProtocolError) as error:
-            said = "the answer did not come in time" if isinstance(error, TimeoutError) else str(error)
+            problem = "the answer did not come in time" if isinstance(error, TimeoutError) else str(error)
             raise UnknownOutcomeError(
                 f"the connection to {self._url} broke before the whole answer was there "
-                f"({said or type(error).__name__}); the call may have been carried out: repeat it with the same "
+                f"({problem or type(error).__name__}); the call may have been carried out: repeat it with the same "
                 "request_id, or look first"
             ) from error
 
 
 class Answer:
-    """A status, and a body that comes in pieces."""
+    """A status, and a body that arrives in pieces."""
 
     def __init__(self, line: _Line, response: h11.Response, patience_s: float) -> None:
         self._line = line
@@ -151,7 +150,7 @@ class Answer:
             yield bytes(event.data)
 
     async def whole(self) -> bytes:
-        """Asked again after it was cut off, it goes on."""
+        """Read the whole body. A call after a cancelled one continues where that stopped."""
         async for piece in self.pieces():
             self._read.append(piece)
         return b"".join(self._read)
@@ -175,7 +174,7 @@ class _Line:
             async with asyncio.timeout(patience_s):
                 await self._writer.drain()
         except ConnectionError:
-            pass  # it may have refused the rest and said why
+            pass  # the server may have refused the rest and said why
         return await self._hear_answer(patience_s)
 
     async def _hear_answer(self, patience_s: float) -> Answer:
@@ -199,10 +198,10 @@ class _Line:
         return self._left
 
     def last_words(self, unheard: Unheard) -> Coroutine[Any, Any, None]:
-        """Hang up, and hear whether the answer was on its way.
+        """Close the connection, but pass on an answer that was already on its way.
 
-        A server that sees the end of what we send either has answered before, or never will. TLS cannot end one
-        direction alone: there only an answer that is as good as here is heard, and then the line is closed.
+        A server that sees the end of the request stream has either answered before, or never will. TLS cannot close one
+        direction alone: there, only an answer that has practically arrived is read before closing.
         """
         self._left = True
         patience_s = CLOSE_S
@@ -222,7 +221,7 @@ class _Line:
             await self.end()
 
     def is_free(self) -> bool:
-        """Whether the exchange is over and the connection good for another."""
+        """True if the exchange has ended and the connection can be reused."""
         if self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE:
             self._protocol.start_next_cycle()
             self._answer = None
@@ -237,5 +236,5 @@ class _Line:
     async def end(self) -> None:
         self._writer.close()
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(CLOSE_S):  # TLS says goodbye, and not everybody answers
+            async with asyncio.timeout(CLOSE_S):  # TLS sends a closing message that not every peer answers
                 await self._writer.wait_closed()

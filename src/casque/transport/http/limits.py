@@ -1,4 +1,4 @@
-"""How much one server takes on over HTTP: bytes, connections, streams and time."""
+"""Limits of an HTTP server: bytes, connections, streams and time."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     body_bytes: int = 88 * MIB
-    """Of one request: the largest payload as base64, and room for the rest."""
+    """Size of one request: the largest payload as base64, and room for the rest."""
     bodies_bytes: int = 192 * MIB
-    """Of all requests that are being read and carried out. Further ones wait for room, and are not read meanwhile."""
+    """Size of all requests being read and carried out. At the limit, further ones are not read until there is room."""
     bodies_bytes_per_peer: int = 96 * MIB
     connections: int = 4_096
-    """Open at a time; never more than the process may have files, less 128."""
+    """Open at a time; at most the process's limit on open files minus 128."""
     connections_per_peer: int = 1_024
     streams: int = 256
     """`/v1/events` and `/v1/archive`, open at a time."""
     streams_per_peer: int = 64
     unsent_bytes: int = 64 * MIB
-    """Of pieces of streams that were made and not taken yet, of all readers. Further ones are made later."""
+    """Size of stream data produced but not yet taken, of all readers. At the limit, streams pause."""
     unsent_bytes_per_principal: int = 16 * MIB
     """The same, of one token, or of one address without tokens."""
     header_s: float = 15.0
-    """How long the headers of a request may take, and the rest of a body that nobody reads."""
+    """How long the headers of a request may take, and the rest of a body that is being discarded."""
     idle_s: float = 75.0
     """How long a connection may be silent between two requests. Longer than clients keep one, so that none is closed
-    just as it is used again."""
+    just as it is reused."""
     body_s: float = 30.0
-    """How long a body may take, and a second more for every `rate_min` bytes that have come."""
+    """How long a body may take, plus a second for every `rate_min` bytes received."""
     stall_s: float = 30.0
     """How long a reader may stop reading an answer, or read less than `rate_min` bytes in a second."""
     rate_min: int = 4_096
@@ -56,7 +56,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, pairs: list[str]) -> HttpLimits:
-        """`["streams=10"]` as limits. Raises InvalidInputError that names what there is."""
+        """Parse `["streams=10"]`. Raises InvalidInputError, listing the known names."""
         known = {field.name: field.type for field in msgspec.structs.fields(cls)}
         given: dict[str, Any] = {}
         for pair in pairs:

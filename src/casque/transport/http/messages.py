@@ -1,7 +1,7 @@
-"""What travels as JSON, and how it becomes the values of a `QueueService` and back.
+"""The JSON messages, and their conversion to the values of a `QueueService` and back.
 
-Requests are strict: a field that is not known is refused, because a misspelt option that is silently passed over costs
-an evening. Answers only ever gain fields.
+Requests are strict: an unknown field is refused, because a misspelt option that is silently ignored costs an evening.
+Answers only ever gain fields.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ Base64 = Annotated[bytes, Meta(extra_json_schema={"pattern": BASE64})]
 
 
 class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job to be added. Its payload is given in one of three ways, or is empty."""
+    """A job to add. Its payload is given in one of three ways, or is empty."""
 
     entrypoint: Name
     payload: Base64 | UnsetType = UNSET
     """Bytes, as base64."""
     payload_text: str | UnsetType = UNSET
-    """A text, kept as UTF-8."""
+    """A text, stored as UTF-8."""
     payload_json: msgspec.Raw | UnsetType = UNSET
-    """Any JSON, kept as compact JSON."""
+    """Any JSON, stored as compact JSON."""
     id: Name | UnsetType = UNSET
     priority: Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)] = 0
     delay: Seconds | None = None
@@ -75,20 +75,20 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     headers: dict[str, str] | None = None
     zone: Name | None = None
     max_crashes: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
-    """Dead after its workers died of it so often; null: crashes count as attempts."""
+    """The job is dead after this many worker crashes; null: crashes count as attempts."""
     fifo: bool = False
     """Its zone hands out its jobs strictly in enqueue order, one at a time. All jobs of a zone agree about this."""
 
 
 class ZoneToken(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which lease of which zone."""
+    """Identifies a lease of a zone."""
 
     zone: Name
     token: Natural
 
 
 class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Jobs to be claimed: of these entrypoints, or of any."""
+    """A request to claim jobs of these entrypoints, or of any."""
 
     entrypoints: Annotated[list[Name], Meta(min_length=1, max_length=DEFAULT_LIMITS.entrypoints_per_dequeue)] | None = (
         None
@@ -99,9 +99,9 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     lease: Seconds | None = None
     worker: Name | None = None
     zones: Annotated[list[Name], Meta(min_length=1, max_length=checks.ZONES_MAX)] | None = None
-    """Left out: all, and jobs without a zone, which take turns."""
+    """Left out: all zones, and jobs without a zone, in turns."""
     zone_lease: ZoneToken | None = None
-    """Of the zone that is leased, and of no other; `zones` are left out then."""
+    """Claim from this leased zone only; leave out `zones` then."""
 
 
 class AckRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -112,7 +112,7 @@ class AckRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class BackoffRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Doubles from `base` with every attempt, up to `cap`, less up to half of it by chance."""
+    """Doubles from `base` with every attempt, up to `cap`, minus up to half of it at random."""
 
     base: Seconds
     cap: Seconds
@@ -121,7 +121,7 @@ class BackoffRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class NackRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """With neither `delay` nor `backoff` the job waits as the broker's settings say."""
+    """With neither `delay` nor `backoff`, the broker's settings decide how long the job waits."""
 
     token: Natural | None = None
     delay: Seconds | None = None
@@ -130,12 +130,13 @@ class NackRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What became of a claimed job: without an error it is done, with one it failed. A job that failed waits for
-    `delay`, or for `backoff`; with neither, as the broker's settings say. With `final` it is dead at once.
+    """The outcome of a claimed job: done without an error, failed with one. A failed job waits for `delay` or for
+    `backoff`; with neither, the broker's settings decide. With `final` it is dead at once.
 
-    `how` says something else: `crashed`, the process that worked on it died, and `error` says how; `snoozed`, it is due
-    again after `delay`, and this was no attempt; `cancelled`, it need not be done any more, and `error` may say why;
-    `declined`, its worker does not understand it, `error` says why, and it waits for one that does."""
+    `how` names another outcome: `crashed`, the worker process died, and `error` says how; `snoozed`, the job is due
+    again after `delay`, and this was no attempt; `cancelled`, the job is no longer needed, and `error` may say why;
+    `declined`, the worker does not understand the job, `error` says why, and the job waits for a worker that does.
+    """
 
     job_id: str
     token: Natural
@@ -158,7 +159,7 @@ class HeartbeatRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class ProgressOf(Struct, frozen=True, omit_defaults=True):
-    """How far an attempt has come, as its handler says."""
+    """Progress of an attempt, as its handler reports it."""
 
     done: Annotated[float, Meta(ge=0, le=checks.PROGRESS_MAX)]
     total: Annotated[float, Meta(ge=0, le=checks.PROGRESS_MAX)] | None = None
@@ -169,7 +170,7 @@ class LeaseOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     job_id: str
     token: Natural | None = None
     progress: ProgressOf | None = None
-    """How far the work has come; null: no further than was said before."""
+    """Progress of the attempt; null: unchanged."""
 
 
 class HeartbeatsRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,7 +182,7 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job that is added at every tick. Its payload is given in one of three ways, or is empty."""
+    """A schedule that adds a job at every tick. Its payload is given in one of three ways, or is empty."""
 
     name: Annotated[str, Meta(min_length=1, max_length=checks.SCHEDULE_MAX, extra_json_schema=_PRINTABLE)]
     cron: Annotated[str, Meta(min_length=1, max_length=cron.EXPRESSION_MAX)]
@@ -189,7 +190,7 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     entrypoint: Name
     tz: str = "UTC"
     missed: Missed = Missed.ONE
-    """What becomes of ticks that passed while nobody was there to notice."""
+    """What to do with ticks that were missed, for example while no broker was running."""
     payload: Base64 | UnsetType = UNSET
     payload_text: str | UnsetType = UNSET
     payload_json: msgspec.Raw | UnsetType = UNSET
@@ -200,7 +201,7 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     headers: dict[str, str] | None = None
     zone: Name | None = None
     origin: Name | None = None
-    """What declared it."""
+    """The app or tool that declared it."""
     max_crashes: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
     fifo: bool = False
 
@@ -213,7 +214,7 @@ class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     entrypoint: Name | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE
     after: Natural = 0
-    """The `next` of the page before."""
+    """The `next` of the previous page."""
 
 
 class ZonesQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -232,7 +233,7 @@ class PeekQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     from_position: Natural | UnsetType = UNSET
-    """Begin after this commit; left out: now. A `Last-Event-ID` is stronger."""
+    """Begin after this commit; left out: now. A `Last-Event-ID` takes precedence."""
     follow: bool = True
 
 
@@ -247,65 +248,65 @@ class ArchiveQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Job(Struct, frozen=True, omit_defaults=True):
-    """A job as it stood when the call was committed."""
+    """A job as of the commit of the call."""
 
     id: str
     entrypoint: str
     payload: Base64
     state: JobState
     sequence: int
-    """Its place in enqueue order."""
+    """Its position in enqueue order."""
     created_at: datetime
     due_at: datetime
     attempts: int = 0
     priority: int = 0
     token: int = 0
-    """Of its lease: send it with ack, nack, heartbeat and give-back."""
+    """Lease token: send it with ack, nack, heartbeat and give-back."""
     lease: float | None = None
-    """Seconds that the lease holds without a heartbeat."""
+    """Seconds that the lease lasts without a heartbeat."""
     worker: str | None = None
     claimed_at: datetime | None = None
     heartbeat_at: datetime | None = None
     error: str | None = None
-    """Of the last attempt that failed."""
+    """Of the last failed attempt."""
     max_attempts: int | None = None
     run_at: datetime | None = None
     key: str | None = None
     headers: dict[str, str] | None = None
     zone: str | None = None
     tries: tuple[ArchivedAttempt, ...] = ()
-    """The attempts that came to nothing, oldest first, the last 50 at most."""
+    """The failed attempts, oldest first, the last 50 at most."""
     crashes: int = 0
-    """How often its worker died of it; such a claim is no attempt."""
+    """Number of worker crashes on this job; they do not count as attempts."""
     max_crashes: int | None = None
     progress: ProgressOf | None = None
-    """Of the attempt that is under way, as its worker last said with a heartbeat."""
+    """Of the current attempt, as the last heartbeat reported it."""
     fifo: bool = False
     declined: int = 0
     """How often a worker gave it back because it did not understand it."""
 
 
 class ZoneLeaseOf(Struct, frozen=True, omit_defaults=True):
-    """Who has a zone."""
+    """The lease of a zone and its holder."""
 
     zone: str
     token: int
-    """Names the lease, together with the zone."""
+    """Identifies the lease, together with the zone."""
     lease: float
-    """How many seconds it holds without a heartbeat."""
+    """Seconds that it lasts without a heartbeat."""
     leased_at: datetime
     heartbeat_at: datetime
     worker: str | None = None
 
 
 class PeekedZoneOf(Struct, frozen=True, omit_defaults=True):
-    """A zone that has work for whoever leases it."""
+    """A zone with work for a worker that leases it."""
 
     zone: str
     next_at: datetime
-    """Its vesting time: when the first of its waiting jobs became, or will become, due."""
+    """Vesting time: when the first of its waiting jobs became, or will become, due."""
     due: bool
-    """Whether that moment has come."""
+    """True if that time has come."""
     fifo: bool = False
 
 
@@ -314,7 +315,7 @@ class PeekedZones(Struct, frozen=True):
 
 
 class ZoneOf(Struct, frozen=True, omit_defaults=True):
-    """How a zone stands, and what was set for it."""
+    """A zone's counts and settings."""
 
     zone: str
     ready: int
@@ -329,7 +330,7 @@ class ZoneOf(Struct, frozen=True, omit_defaults=True):
     per_second: float | None = None
     paused: bool = False
     lease: ZoneLeaseOf | None = None
-    """Who has leased it, if anybody has."""
+    """Its lease, if it has one."""
 
 
 class Zones(Struct, frozen=True):
@@ -343,17 +344,17 @@ class Jobs(Struct, frozen=True):
 class JobsPage(Struct, frozen=True):
     jobs: list[Job]
     next: int | None = None
-    """Give it as `after` to get the next page; null: there is none."""
+    """Pass it as `after` to get the next page; null: there is none."""
 
 
 class MaybeJob(Struct, frozen=True):
     job: Job | None
-    """null if the job is no longer in the queue, which a repeated request may find."""
+    """null if the job is no longer in the queue, which can happen when a request is repeated."""
 
 
 class Settled(Struct, frozen=True):
     settled: int
-    """How many outcomes were carried out: all but those that are named below."""
+    """Number of outcomes carried out: all except those refused below."""
     refused: list[Refused]
 
 
@@ -370,14 +371,14 @@ class Beats(Struct, frozen=True):
 
 
 class ScheduleOf(Struct, frozen=True, omit_defaults=True):
-    """A schedule as it stands."""
+    """A schedule and its state."""
 
     name: str
     cron: str
     entrypoint: str
     payload: Base64
     next_at: datetime
-    """The next tick. Of a paused one, the tick that would have been next."""
+    """The next tick. For a paused schedule, the tick that would be next."""
     tz: str = "UTC"
     missed: Missed = Missed.ONE
     paused: bool = False
@@ -439,12 +440,12 @@ def to_job(record: JobRecord) -> Job:
     )
 
 
-def from_progress(told: Progress | None) -> ProgressOf | None:
-    return None if told is None else ProgressOf(told.done, told.total, told.note)
+def from_progress(message: Progress | None) -> ProgressOf | None:
+    return None if message is None else ProgressOf(message.done, message.total, message.note)
 
 
-def to_progress(told: ProgressOf | None) -> Progress | None:
-    return None if told is None else Progress(told.done, told.total, told.note)
+def to_progress(message: ProgressOf | None) -> Progress | None:
+    return None if message is None else Progress(message.done, message.total, message.note)
 
 
 def from_job(job: Job) -> JobRecord:
@@ -530,24 +531,28 @@ def to_zone_lease(found: ZoneLease) -> ZoneLeaseOf:
     )
 
 
-def from_zone_lease(told: ZoneLeaseOf) -> ZoneLease:
-    lease_ms = round(told.lease * 1000)
-    return ZoneLease(told.zone, told.token, lease_ms, told.worker, to_ms(told.leased_at), to_ms(told.heartbeat_at))
+def from_zone_lease(message: ZoneLeaseOf) -> ZoneLease:
+    lease_ms = round(message.lease * 1000)
+    return ZoneLease(
+        message.zone, message.token, lease_ms, message.worker, to_ms(message.leased_at), to_ms(message.heartbeat_at)
+    )
 
 
 def to_peeked(found: PeekedZone) -> PeekedZoneOf:
     return PeekedZoneOf(found.zone, found.next_at, found.due, found.fifo)
 
 
-def from_peeked(told: PeekedZoneOf) -> PeekedZone:
-    return PeekedZone(told.zone, to_ms(told.next_at), told.due, told.fifo)
+def from_peeked(message: PeekedZoneOf) -> PeekedZone:
+    return PeekedZone(message.zone, to_ms(message.next_at), message.due, message.fifo)
 
 
-def from_zone(told: ZoneOf) -> ZoneStanding:
-    rules = ZoneRules(told.weight, told.running_max, told.per_second, told.paused)
-    next_ms = _ms(told.next_at)
-    lease = None if told.lease is None else from_zone_lease(told.lease)
-    return ZoneStanding(told.zone, told.ready, told.delayed, told.running, told.dead, next_ms, told.fifo, rules, lease)
+def from_zone(message: ZoneOf) -> ZoneStanding:
+    rules = ZoneRules(message.weight, message.running_max, message.per_second, message.paused)
+    next_ms = _ms(message.next_at)
+    lease = None if message.lease is None else from_zone_lease(message.lease)
+    return ZoneStanding(
+        message.zone, message.ready, message.delayed, message.running, message.dead, next_ms, message.fifo, rules, lease
+    )
 
 
 def from_schedule_spec(spec: ScheduleSpec) -> NewSchedule:
@@ -593,22 +598,22 @@ def to_schedule(found: Schedule) -> ScheduleOf:
     )
 
 
-def from_schedule(told: ScheduleOf) -> Schedule:
+def from_schedule(message: ScheduleOf) -> Schedule:
     job = JobSpec(
         "",
-        told.entrypoint,
-        told.payload,
-        told.priority,
+        message.entrypoint,
+        message.payload,
+        message.priority,
         None,
-        told.max_attempts,
-        told.key,
-        told.headers,
-        told.zone,
-        max_crashes=told.max_crashes,
-        fifo=told.fifo,
+        message.max_attempts,
+        message.key,
+        message.headers,
+        message.zone,
+        max_crashes=message.max_crashes,
+        fifo=message.fifo,
     )
-    spec = ScheduleSpec(told.name, told.cron, job, told.tz, told.missed, told.origin)
-    return Schedule(spec, to_ms(told.next_at), told.paused, _ms(told.last_at))
+    spec = ScheduleSpec(message.name, message.cron, job, message.tz, message.missed, message.origin)
+    return Schedule(spec, to_ms(message.next_at), message.paused, _ms(message.last_at))
 
 
 def to_backoff(asked: BackoffRequest, drawn: float) -> Backoff:
@@ -623,7 +628,7 @@ def from_backoff(backoff: Backoff) -> BackoffRequest:
 def given_bytes(
     what: str, base64: bytes | UnsetType, text: str | UnsetType, json: msgspec.Raw | UnsetType
 ) -> bytes | None:
-    """Bytes that may be given in three ways; None if in none of them."""
+    """Bytes from one of three fields; None if none is set."""
     if sum(way is not UNSET for way in (base64, text, json)) > 1:
         raise InvalidInputError(f"give one of {what}, {what}_text and {what}_json, not several")
     if base64 is not UNSET:

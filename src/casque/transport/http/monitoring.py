@@ -1,4 +1,4 @@
-"""What operators and their tools ask: is it alive, is it ready, how is it doing."""
+"""Endpoints for operators and their tools: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from casque.telemetry.metrics import Metrics
 
 OF_RINGS = ("shards", "led", "members")
 STATS_LIMIT_S = 2.0
-"""How long a scrape waits for a queue whose storage is slow; then it goes without the jobs."""
+"""How long a scrape waits for a queue on slow storage; after that it omits the queue's numbers."""
 
 
 def is_ready(standing: Standing) -> bool:
@@ -22,14 +22,14 @@ def is_ready(standing: Standing) -> bool:
     return standing.role is Role.LEADER or (standing.role is Role.STANDBY and standing.leader is not None)
 
 
-def told(standing: Standing) -> dict[str, Any]:
-    """What `/readyz` says: of shards only if there are any."""
+def readiness(standing: Standing) -> dict[str, Any]:
+    """The body of `/readyz`; it mentions shards only if there are any."""
     fields = msgspec.structs.asdict(standing)
     return fields if standing.shards else {name: fields[name] for name in fields if name not in OF_RINGS}
 
 
 class Gauges:
-    """How the broker and its queue stand, taken at the moment of a scrape."""
+    """Gauges about the broker and its queue, set at the moment of a scrape."""
 
     def __init__(self, host: Host, metrics: Metrics, version: str) -> None:
         self._host = host
@@ -49,7 +49,7 @@ class Gauges:
         self._enqueued = metrics.counter("casque_jobs_enqueued_total", "Jobs added to the queue since it was made.")
 
     async def take(self) -> Stats | None:
-        """What the queue says of itself; None if it cannot be asked here, or not now."""
+        """The queue's stats; None if this broker does not lead it, or it did not answer in time."""
         standing = self._host.standing()
         for role in Role:
             self._role.of(role.value).value = role is standing.role
@@ -64,7 +64,7 @@ class Gauges:
         return stats
 
     def _share(self, standing: Standing) -> None:
-        """Only of a ring: a queue without shards has no such numbers."""
+        """Gauges of a ring only: a queue without shards does not have these."""
         gauge = self._metrics.gauge
         gauge("casque_ring_shards", "Shards that the ring has.").of().value = standing.shards
         gauge("casque_ring_shards_led", "Shards that this broker leads.").of().value = standing.led

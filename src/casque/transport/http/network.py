@@ -1,4 +1,4 @@
-"""The edge to the network: a socket that listens, and uvicorn made to live in somebody else's process."""
+"""The edge to the network: a listening socket, and uvicorn adapted to run inside a host process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from casque.transport.http.limits import HttpLimits
 log = logger("transport.http")
 _uvicorn_log = logging.getLogger("casque.transport.http.uvicorn")
 _uvicorn_log.setLevel(logging.ERROR)
-"""That a request could not be read is an answer, and no warning: anybody could fill the log with them."""
+"""A malformed request gets an answer, not a warning: otherwise any caller could fill the log."""
 
 BACKLOG = 2048
 
@@ -46,7 +46,7 @@ def bound(listen: str) -> socket.socket:
 
 def _listening(found: tuple[Any, ...]) -> socket.socket:
     family, kind, protocol, _, address = found
-    # The protocol has to be said: asyncio switches Nagle's delay off only for sockets that say TCP.
+    # Pass the protocol: asyncio disables Nagle's algorithm only for sockets whose protocol is TCP.
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -59,10 +59,10 @@ def _listening(found: tuple[Any, ...]) -> socket.socket:
 
 
 class Connection(H11Protocol):
-    """Uvicorn's connection, with limits: of time, of connections, and of what it takes for a request.
+    """Uvicorn's connection, with limits on time, on connections, and on the requests it accepts.
 
-    It is known to the requests that came by it: they can see, at the very moment of an answer, whether there is still
-    somebody to hear it. ASGI tells of that only some time later.
+    Requests can ask it, at the moment of an answer, whether the client is still connected. ASGI reports a disconnect
+    only some time later.
     """
 
     limits: HttpLimits
@@ -73,7 +73,7 @@ class Connection(H11Protocol):
         self.app_state = {**self.app_state, "connection": self}
         self.logger = _uvicorn_log
         self.last_words: bytes | None = None
-        """What the reader of a stream hears last if it is too slow."""
+        """The last message to a stream's reader that is too slow."""
         self._peer: str | None = None
         self._slow: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
@@ -120,7 +120,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Headers have begun and are not over, or nobody reads the body any more: that must end in time."""
+        """Time out headers that have begun and not ended, and a body that is no longer read."""
         begun = self.conn.their_state is h11.IDLE and (
             self.timeout_keep_alive_task is None or bool(self.conn.trailing_data[0])
         )
@@ -142,7 +142,7 @@ class Connection(H11Protocol):
         self.refuse(InvalidInputError("this is not an HTTP/1.1 request: its lines, headers or chunks cannot be read"))
 
     def refuse(self, error: CasqueError, *, status: int | None = None) -> None:
-        """Say why, if nothing was said yet, and hang up."""
+        """Answer with the error, unless an answer has begun, and close the connection."""
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -164,7 +164,7 @@ class Connection(H11Protocol):
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Close, and not wait for ever until everything that was written is read."""
+        """Close without waiting for ever until the client has read everything."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
@@ -188,7 +188,7 @@ class Connection(H11Protocol):
             self._stalled = None
 
     def _look_at_reader(self) -> None:
-        """Nothing is written while it is behind, so that what is left tells how much it has read."""
+        """Nothing is written while the reader is behind, so the remaining bytes show how much it has read."""
         left = self.transport.get_write_buffer_size()
         if self._unsent - left >= self.limits.rate_min * self.limits.stall_s:
             self._unsent = left
@@ -206,7 +206,7 @@ class Connection(H11Protocol):
 
 
 def connection_class(limits: HttpLimits) -> type[Connection]:
-    """The class of connections of one server."""
+    """The connection class of one server."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = limits.connections if files == resource.RLIM_INFINITY else min(limits.connections, max(16, files - 128))
     places = Budget("connections", most, limits.connections_per_peer)
@@ -214,7 +214,7 @@ def connection_class(limits: HttpLimits) -> type[Connection]:
 
 
 def problem_with_head(head: bytes) -> str | None:
-    """What two readers of the same request could understand differently: one of them may be a proxy in front."""
+    """Find ambiguities that this server and a proxy in front could interpret differently (request smuggling)."""
     end = _HEAD_END.search(head)
     if end is None:
         return None
@@ -239,7 +239,7 @@ _ENCODINGS = re.compile(rb"\ntransfer-encoding[ \t]*:([^\n]*)", re.IGNORECASE)
 
 
 class QuietServer(uvicorn.Server):
-    """Uvicorn without its signal handlers, and without waking up ten times a second to see whether it should stop."""
+    """Uvicorn without its signal handlers, and without polling ten times a second whether it should stop."""
 
     def __init__(self, config: uvicorn.Config, leaving: asyncio.Event) -> None:
         super().__init__(config)

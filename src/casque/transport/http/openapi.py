@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of routes and the types of the messages, so that it cannot fall behind."""
+"""The OpenAPI document, generated from the routes and message types, so that it is never out of date."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ from casque.transport.http.routes import COMMON, ROUTES
 TEMPLATE = "#/components/schemas/{name}"
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer"}}
 
-# Rules that types cannot say: fields that exclude each other.
+# Rules that types cannot express: fields that exclude each other.
 EXCLUSIVE = {
     "NewJob": (("payload", "payload_text", "payload_json"), ("delay", "run_at")),
     "NewSchedule": (("payload", "payload_text", "payload_json"),),
     "AckRequest": (("result", "result_text", "result_json"),),
     "OutcomeOf": (("error", "result", "result_text", "result_json"),),
 }
-# And fields that only make sense beside another.
+# And fields that require another one.
 NEEDS = {"OutcomeOf": {"backoff": ["error"], "final": ["error"]}}
 
 
 def _how(how: str, *excluded: str) -> dict[str, Any]:
-    """Fields that an outcome of this kind does not have."""
+    """Fields that an outcome of this kind must not have."""
     kind = {"required": ["how"], "properties": {"how": {"const": how}}}
     return {"not": {**kind, "anyOf": [{"required": [field]} for field in excluded]}}
+
+
+def _set(field: str, kind: str) -> dict[str, Any]:
+    """The field is there, and is not null."""
+    return {"required": [field], "properties": {field: {"type": kind}}}
 
 
 _RESULTS = ("result", "result_text", "result_json")
@@ -45,7 +50,7 @@ RULES: dict[str, list[dict[str, Any]]] = {
         _how("cancelled", *_RESULTS, "delay", "backoff", "final"),
     ],
     "Claim": [
-        # Either may be null beside the other.
+        # One may be null when the other is set.
         {
             "not": {
                 "required": ["zones", "zone_lease"],
@@ -53,8 +58,11 @@ RULES: dict[str, list[dict[str, Any]]] = {
             }
         }
     ],
+    "RescheduleRequest": [
+        {"anyOf": [_set("run_at", "string"), _set("priority", "integer")]},
+    ],
 }
-"""And those of an outcome that is neither done nor simply failed, and of a claim with the lease of a zone."""
+"""Rules for outcomes other than done and failed, for a claim with a zone lease, and for a reschedule of nothing."""
 
 
 def describe(routes: tuple[Route, ...] = ROUTES, *, version: str, needs_token: bool) -> dict[str, Any]:
@@ -84,7 +92,8 @@ def _operation(route: Route, body: dict[str, Any] | None, answer: dict[str, Any]
     if parameters := [*_path(route), *_query(route), *_headers(route)]:
         operation["parameters"] = parameters
     if body is not None:
-        # Where `body_optional`, no bytes do as well, but not without a Content-Type, which a schema cannot say.
+        # With `body_optional` an empty body is fine, too, but still needs a Content-Type, which a schema cannot
+        # express.
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
     operation["responses"] = _success(route, answer) | _refusals(route)
     return operation
@@ -136,11 +145,11 @@ def _success(route: Route, answer: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _piece(route: Route, answer: dict[str, Any]) -> dict[str, Any]:
-    """Of a stream, one piece is described; a generic reader of lines has nothing better than a text."""
+    """Describe one piece of a stream; a generic reader of lines has only text."""
     if route.media == JSON:
         return answer
     if route.media == EVENTS:
-        # Besides what happened: why the feed ended, and that it did.
+        # Besides events: the error that ended the feed, and the end marker.
         others = [{"$ref": TEMPLATE.format(name="WireError")}, {"type": "object", "maxProperties": 0}]
         data = _json_text({"anyOf": [answer, *others]})
         properties = {"id": {"type": "string"}, "event": {"type": "string"}, "data": data}
@@ -218,5 +227,5 @@ def _completed(components: dict[str, Any]) -> dict[str, Any]:
             if name == "at" or name.endswith("_at"):
                 for one in schema.get("anyOf", [schema]):
                     if one["type"] == "string":
-                        one["format"] = "date-time"  # msgspec says so only of times that must name their zone
+                        one["format"] = "date-time"  # msgspec sets it only for times that must have a time zone
     return components

@@ -1,4 +1,4 @@
-"""From an HTTP request to a `Call`: the token first, then the service, then the body, each refused in its own way."""
+"""Turn an HTTP request into a `Call`: check the token, then the service, then the body, each with its own refusal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from casque.transport.http.limits import HttpLimits
 from casque.transport.http.route import JSON, Route
 
 SMALL = 64 * 1024
-"""Bodies that are in memory anyway by the time that anybody looks at them."""
+"""Bodies up to this size are in memory before they can be checked."""
 
 
 class RefusedError(Exception):
-    """A refusal that HTTP has a status of its own for."""
+    """A refusal with its own HTTP status."""
 
     def __init__(self, status: int, error: CasqueError, headers: dict[str, str] | None = None) -> None:
         super().__init__(status, error)
@@ -31,14 +31,15 @@ class RefusedError(Exception):
 
 
 class GoneError(Exception):
-    """The client has left; nobody waits for an answer."""
+    """The client disconnected; no answer is needed."""
 
 
 async def read_body(request: Request, route: Route, limits: HttpLimits, room: Room) -> Any:
     if route.decoder is None:
         return None
     if (kind := _media_type(request)) != JSON:
-        # Also of an empty body: browsers send this type to another site only after asking, and any other unasked.
+        # Required for an empty body, too: browsers send this type to another site only after a preflight, and other
+        # types without one.
         raise RefusedError(
             415,
             InvalidInputError(
@@ -67,7 +68,7 @@ async def _decoded_body(route: Route, raw: bytes) -> Any:
 
 
 class Room:
-    """The part of a server's memory that one request takes for its body, until it is answered."""
+    """The part of a server's body budget that one request holds until it is answered."""
 
     def __init__(self, budget: Budget, peer: str) -> None:
         self._budget = budget
@@ -86,11 +87,11 @@ class Room:
 
 
 async def _read(request: Request, most: int, limits: HttpLimits, room: Room) -> bytes:
-    """The body, as long as it is not too large. More is read on, up to a point, and thrown away: a client that is
-    still sending when the connection closes would never see why. One that asked first is told at once.
+    """Read the body within the limit. A longer one is read on, up to a point, and discarded: a client that is still
+    sending when the connection closes would never see why. A client that sent `Expect` is refused at once.
 
     Raises:
-        LimitReachedError: other bodies take up all the room, and did not leave any in time.
+        LimitReachedError: other bodies hold the whole budget, and did not release it in time.
     """
     text = request.headers.get("content-length", "")
     declared = int(text) if text.isascii() and text.isdecimal() else None
@@ -112,7 +113,7 @@ async def _read(request: Request, most: int, limits: HttpLimits, room: Room) -> 
                     pieces.clear()
                 else:
                     if declared is None:
-                        # That there is no room is not the fault of whoever sends.
+                        # Stop the clock: the lack of room is not the sender's fault.
                         limit.reschedule(None)
                         waits = now()
                         await room.take(len(piece), patience_s=limits.body_s)
@@ -138,7 +139,7 @@ def _too_large(limit: int) -> RefusedError:
     return RefusedError(
         413,
         InvalidInputError(f"the body is larger than the {limit} bytes that are read; send fewer jobs at a time"),
-        # The rest of it is on its way: this connection is of no use any more.
+        # The rest of the body is on its way, so the connection cannot be reused.
         {"Connection": "close"},
     )
 
@@ -167,7 +168,7 @@ def read_query(request: Request, route: Route) -> Any:
 
 
 def read_job_id(request: Request) -> str:
-    """Routes are matched on the path as it was sent, so that an id may have any character, a slash too."""
+    """Decode the job id. Routes match the raw path, so that an id may contain any character, even a slash."""
     try:
         return unquote(request.path_params.get("id", ""), errors="strict")
     except UnicodeDecodeError as error:
@@ -182,7 +183,7 @@ def read_request_id(request: Request) -> str | None:
 
 
 def _decoded(value: str) -> str:
-    """Headers are ASCII; anything else is percent-encoded in them, as in a path."""
+    """Headers are ASCII; other characters are percent-encoded, as in a path."""
     try:
         if value.isascii():
             return unquote(value, errors="strict")

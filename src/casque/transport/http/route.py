@@ -1,4 +1,4 @@
-"""What the server serves and the OpenAPI document describes: one thing that can be asked."""
+"""A route: one endpoint, as the server serves it and the OpenAPI document describes it."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def _is_list(kind: Any) -> bool:
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that can be asked."""
+    """One endpoint."""
 
     method: str
     path: str
     verb: str
     summary: str
     answer: Any = None
-    """The type of the answer; None: nothing but a status."""
+    """The type of the answer; None: only a status."""
     media: str = JSON
     body: Any = None
     body_optional: bool = False
     body_max: int | None = 4 * 1024 * 1024
-    """Bytes that are read of it; None: as many as the server reads of any. Only payloads and results need so many."""
+    """Bytes read of the body; None: the server's limit. Only bodies with payloads and results need that much."""
     query: Any = None
     repeatable: bool = False
-    """Whether an `Idempotency-Key` makes it safe to repeat."""
+    """True if an `Idempotency-Key` makes it safe to repeat."""
     resumable: bool = False
-    """Whether a `Last-Event-ID` says where to go on."""
+    """True if a `Last-Event-ID` says where to resume."""
     refusals: tuple[type[CasqueError], ...] = ()
-    """Errors beyond those that every call may meet."""
+    """Errors besides those that every call can raise."""
     decoder: msgspec.json.Decoder[Any] | None = None
     query_lists: frozenset[str] = frozenset()
 

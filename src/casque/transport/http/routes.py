@@ -1,4 +1,4 @@
-"""The table of what can be asked."""
+"""The table of routes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from casque.transport.http.messages import (
     Zones,
     ZonesQuery,
 )
-from casque.transport.http.plain import PLAIN
 from casque.transport.http.route import EVENTS, HISTORY, LEASE, LINES, Route
+from casque.transport.http.simple_verbs import SIMPLE_VERBS
 
 ROUTES = (
     Route(
@@ -167,7 +167,7 @@ ROUTES = (
         media=LINES,
         refusals=HISTORY,
     ),
-    *(verb.route for verb in PLAIN),
+    *(verb.route for verb in SIMPLE_VERBS),
 )
 
 COMMON: tuple[type[CasqueError], ...] = (
@@ -187,4 +187,4 @@ COMMON: tuple[type[CasqueError], ...] = (
     errors.QueueReplacedError,
     errors.CorruptQueueError,
 )
-"""What any call may meet."""
+"""Errors that any call can raise."""

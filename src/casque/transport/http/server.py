@@ -1,4 +1,4 @@
-"""The HTTP server: starlette finds the route, uvicorn speaks to the network, in the caller's own event loop."""
+"""The HTTP server: starlette routes, uvicorn serves, in the caller's event loop."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ from casque.telemetry.metrics import CONTENT_TYPE, Metrics
 from casque.transport import audit
 from casque.transport.border import Admit, Wrapper, admit, principal_of
 from casque.transport.http import streams
-from casque.transport.http.answering import Streamed, Told, answer, refusal, unless_gone
+from casque.transport.http.answering import ClaimResponse, Streamed, answer, refusal, unless_gone
 from casque.transport.http.browsers import BrowserRules, is_preflight
 from casque.transport.http.budget import Budget
 from casque.transport.http.limits import HttpLimits
 from casque.transport.http.messages import Jobs
-from casque.transport.http.monitoring import Gauges, is_ready, told
+from casque.transport.http.monitoring import Gauges, is_ready, readiness
 from casque.transport.http.network import Connection, QuietServer, bound, connection_class
 from casque.transport.http.openapi import describe
-from casque.transport.http.plain import BY_VERB, Call
 from casque.transport.http.reading import (
     GoneError,
     RefusedError,
@@ -47,6 +46,7 @@ from casque.transport.http.reading import (
 )
 from casque.transport.http.route import EVENTS, JSON, Route
 from casque.transport.http.routes import ROUTES
+from casque.transport.http.simple_verbs import BY_VERB, Call
 from casque.transport.http.verbs import Verbs
 from casque.transport.http.zone_numbers import ZoneNumbers
 from casque.transport.measured import Measured, Numbers
@@ -61,17 +61,17 @@ DEFAULT_LIMITS = HttpLimits()
 TOO_SLOW = "bytes waiting for a slow reader, who may go on from the last event that came"
 UNTAKEN = "bytes of streams that their readers have not taken"
 UNSENT = 64 * 1024
-"""About so many bytes wait for a reader before the feed waits for it too."""
+"""Bytes buffered for a reader, approximately, before the feed waits for it."""
 
 
 class HttpServer:
     """Offers a host's queue over HTTP and JSON.
 
-    `listen` is `host:port`; port 0 takes a free one, and `port` says which. `admit` is asked once per request; without
-    it everybody may do everything. `metrics` may be shared with other parts of the process. `settings` fill in what a
-    caller leaves out: the back-off of failed jobs, and the limit of their attempts.
+    `listen` is `host:port`; port 0 takes a free one, which `port` returns. `admit` is called once per request; without
+    it, every caller may do everything. `metrics` may be shared with other parts of the process. `settings` are the
+    defaults for what a caller leaves out: the back-off of failed jobs, and the limit of their attempts.
 
-    `/healthz`, `/readyz`, `/metrics` and the description need no token; `guarded` asks one for `/metrics` and
+    `/healthz`, `/readyz`, `/metrics` and the description need no token; `guarded` requires one for `/metrics` and
     `/readyz` as well.
 
     `hosts` are names by which clients call this server, besides `localhost`, IP addresses and the name it listens on;
@@ -150,7 +150,7 @@ class HttpServer:
         """Listen.
 
         Raises:
-            InvalidInputError: the address is not one, or is taken.
+            InvalidInputError: the address is malformed or in use.
         """
         listening = bound(self._listen)
         self._port = listening.getsockname()[1]
@@ -170,9 +170,9 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="warning",  # that it runs and stops is told by whoever starts and stops it
+            log_level="warning",  # the host process logs start and stop
             access_log=False,
-            proxy_headers=False,  # a caller must not be able to say who it is
+            proxy_headers=False,  # a caller must not be able to fake its address
             server_header=False,
             date_header=False,
             timeout_keep_alive=self._limits.idle_s,  # type: ignore[arg-type]  # a float does as well
@@ -182,7 +182,7 @@ class HttpServer:
         return config
 
     async def stop(self, grace_s: float = 30.0) -> None:
-        """Stop listening. Who waits for a job hears that there is none, feeds end, and other calls have the grace."""
+        """Stop listening. Waiting claims return no jobs, feeds end, and other calls have the grace period to finish."""
         if self._server is None or self._serving is None:
             return
         self._server.config.timeout_graceful_shutdown = grace_s  # type: ignore[assignment]  # a float does as well
@@ -211,14 +211,14 @@ class HttpServer:
         return self._unless_of_a_page(self._by_raw_path(app))
 
     def _unless_of_a_page(self, app: ASGIApp) -> ASGIApp:
-        """Refuses what a web page makes a browser send; before anything else, so that it holds for every path."""
+        """Refuse requests that a web page makes a browser send; runs first, so that it covers every path."""
         rules = self._browsers
 
         async def checked(scope: Scope, receive: Receive, send: Send) -> None:
             if (problem := rules.problem_with(scope)) is not None:
                 audit.calls_from("HTTP", scope["client"][0] if scope["client"] else "")
                 audit.refused("a web page's call", InvalidInputError(problem))
-                # The body is not read: this connection is of no use any more.
+                # The body stays unread, so the connection cannot be reused.
                 refused = refusal(InvalidInputError(problem), path="", status=403, headers={"Connection": "close"})
                 await refused(scope, receive, send)
                 return
@@ -233,7 +233,7 @@ class HttpServer:
         return checked
 
     def _by_raw_path(self, app: ASGIApp) -> ASGIApp:
-        """Matches routes on the path as it was sent: decoded, an id with a slash would look like two segments."""
+        """Match routes on the raw path: decoded, an id with a slash would look like two segments."""
 
         async def matched(scope: Scope, receive: Receive, send: Send) -> None:
             await app({**scope, "path": scope["raw_path"].decode("ascii")}, receive, send)
@@ -260,7 +260,7 @@ class HttpServer:
             response = refusal(error, path=request.scope["path"])
         except GoneError:
             self._requests.of(route.method, route.path, "gone").add()
-            return Response(status_code=499)  # to nobody
+            return Response(status_code=499)  # the client is gone
         except Exception:
             log.exception("%s %s failed", route.method, route.path)
             response = refusal(UnknownOutcomeError("the broker failed in this call; its log says how"), path="")
@@ -268,7 +268,7 @@ class HttpServer:
             room.give_back()
         response.headers["Date"] = formatdate(self._clock.wall_ms() / 1000, usegmt=True)
         if self._leaving.is_set():
-            response.headers["Connection"] = "close"  # nobody should ask again by this one
+            response.headers["Connection"] = "close"  # the client must not reuse this connection
         self._requests.of(route.method, route.path, str(response.status_code)).add()
         return response
 
@@ -280,17 +280,17 @@ class HttpServer:
             return await self._streamed(request, feed, route.media, admitted)
         if route.verb == "archive":
             return await self._streamed(request, streams.archive(call), route.media, admitted)
-        plain = BY_VERB.get(route.verb)
-        carry_out = getattr(self._verbs, route.verb) if plain is None else plain.carry_out
+        simple = BY_VERB.get(route.verb)
+        carry_out = getattr(self._verbs, route.verb) if simple is None else simple.carry_out
         message = await unless_gone(request, carry_out(call))
         if isinstance(message, Jobs) and route.verb == "claim":
-            return Told(message, request.state.connection.is_gone, lambda: self._verbs.unclaim(call, message))
+            return ClaimResponse(message, request.state.connection.is_gone, lambda: self._verbs.unclaim(call, message))
         return answer(message)
 
     async def _streamed(
         self, request: Request, pieces: AsyncGenerator[bytes], media: str, admitted: Wrapper
     ) -> Response:
-        """A response that has begun well: what is refused is refused before the first piece."""
+        """A streaming response. Errors before the first piece become an error status."""
         peer = _peer(request)
         if not self._streams.try_take(peer, 1):
             await pieces.aclose()
@@ -311,14 +311,14 @@ class HttpServer:
     async def _as_taken(
         self, pieces: AsyncGenerator[bytes], name: str, connection: Connection
     ) -> AsyncGenerator[bytes]:
-        """The next piece is made when the last one is as good as sent, and when its principal has room for it."""
+        """Produce the next piece when the last one is nearly sent and its principal has room for it."""
         async with aclosing(pieces):
             while True:
                 try:
                     await self._unsent.room_in_time(name, self._limits.stall_s)
                 except LimitReachedError as error:
                     if connection.last_words is None:
-                        raise  # what breaks off has no end, and cannot be taken for a whole answer
+                        raise  # a stream that breaks off has no end marker, so it cannot pass for a complete answer
                     yield streams.failure(error)
                     return
                 if (piece := await anext(pieces, None)) is None:
@@ -349,7 +349,7 @@ class HttpServer:
         if (refused := self._kept_out(request)) is not None:
             return refused
         standing = self._host.standing()
-        body = msgspec.json.encode(told(standing))
+        body = msgspec.json.encode(readiness(standing))
         return Response(body, 200 if is_ready(standing) else 503, media_type=JSON)
 
     async def _show_metrics(self, request: Request) -> Response:
@@ -399,7 +399,7 @@ class HttpServer:
 
 
 def _names(listen: str) -> list[str]:
-    """The name that it listens on, if it is one."""
+    """The host that it listens on, unless it is an IPv6 address."""
     host = listen.rpartition(":")[0]
     return [host] if host and not host.startswith("[") else []
 
@@ -451,4 +451,4 @@ def _release() -> str:
     try:
         return version("casque")
     except PackageNotFoundError:
-        return "unknown"  # run from its source, never installed
+        return "unknown"  # running from source, not installed

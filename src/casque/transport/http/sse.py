@@ -1,4 +1,4 @@
-"""Server-sent events, as a reader gets them: pieces of bytes in, whole frames out."""
+"""A parser for server-sent events: pieces of bytes in, whole frames out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Frame(msgspec.Struct):
 
 
 class Reader:
-    """Cuts a stream into frames. Comments, and frames without data, are passed over, as the standard says."""
+    """Splits a stream into frames. Comments, and frames without data, are skipped, as the standard says."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -50,8 +50,7 @@ class Reader:
 
 
 def to_event(frame: Frame) -> QueueEvent | None:
-    """The event that a frame is about, with its fields as they are in an embedded queue; None for a kind of a later
-    release."""
+    """The event in a frame, with its fields as in an embedded queue; None for a kind of a later release."""
     line = msgspec.json.decode(frame.data, type=EventLine)
     if line.kind not in _FIELDS:
         return None
@@ -65,9 +64,9 @@ def _types(kind: Any) -> dict[str, Any]:
     if kind is Added:
         fields |= {field.name: field.type for field in msgspec.structs.fields(JobSpec)}
     if kind is Admitted or kind is Scheduled:
-        fields = {}  # made of what JSON has
+        fields = {}  # fields of plain JSON types
     return fields
 
 
-# JSON knows neither bytes nor tuples: what an event's fields are says how to make them of what it has.
+# JSON has neither bytes nor tuples: the types of an event's fields say how to restore them.
 _FIELDS = {str(kind.__struct_config__.tag): _types(kind) for kind in get_args(Event)}

@@ -1,7 +1,7 @@
-"""Answers that have no end, or a far one: the feed as server-sent events, the archive as lines of JSON.
+"""Long or endless answers: the feed as server-sent events, the archive as lines of JSON.
 
-What goes wrong before the first line is answered with a status, like any other call. Later a feed ends with a
-`failure` event; the archive breaks off without the mark of its end, which no client can take for a whole answer.
+An error before the first line becomes a status, like in any other call. Later, a feed ends with a `failure` event, and
+the archive breaks off without its end marker, so that no client takes it for a complete answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.service import QueueEvent
 from casque.transport.errors import to_wire
 from casque.transport.http.messages import ArchiveQuery, EventsQuery, Moment
-from casque.transport.http.plain import Call
+from casque.transport.http.simple_verbs import Call
 from casque.transport.http.verbs import given
 
 T = TypeVar("T")
@@ -29,8 +29,8 @@ T = TypeVar("T")
 _EVENT_ID = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a reader of the feed stands: behind a whole commit, or behind one of its events."""
+class FeedPosition(msgspec.Struct, frozen=True):
+    """A reader's position in the feed: after a whole commit, or after one of its events."""
 
     position: int
     index: int | None = None
@@ -45,25 +45,25 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def from_position(self) -> int:
-        """In the middle of a commit, one has to begin with all of it."""
+        """The commit to start after. In the middle of a commit, the reader has to start with all of it."""
         return self.position if self.index is None else max(0, self.position - 1)
 
 
-def place(event_id: str) -> Place:
+def parse_position(event_id: str) -> FeedPosition:
     if (found := _EVENT_ID.fullmatch(event_id)) is None:
         raise InvalidInputError(f"Last-Event-ID is the id of an event, like 17.0, or a position, not {event_id!r}")
-    return Place(int(found[1]), None if found[2] is None else int(found[2]))
+    return FeedPosition(int(found[1]), None if found[2] is None else int(found[2]))
 
 
 async def feed(call: Call, *, clock: Clock, quiet_s: float, leaving: asyncio.Event) -> AsyncGenerator[bytes]:
-    """Server-sent events. The first piece comes when it is certain that the feed can be read from there."""
+    """Server-sent events. The first piece comes once the feed is known to be readable from that position."""
     asked: EventsQuery = call.query
     begin = await _begin(call)
     seen = begin.from_position
-    # What is there already tells whether there is history at all, and how far; only then does it follow.
+    # Reading existing events first shows whether the history reaches back far enough; only then follow.
     async with aclosing(call.service.events(from_position=seen, follow=False)) as past:
         first = await anext(past, None)
-        yield _frame(id=str(begin))  # without data: a reader that is cut off before any event goes on from here
+        yield _frame(id=str(begin))  # without data: a reader cut off before the first event resumes here
         while first is not None:
             seen = first.position
             if not begin.is_past(first):
@@ -81,23 +81,23 @@ async def feed(call: Call, *, clock: Clock, quiet_s: float, leaving: asyncio.Eve
 
 
 def failure(error: CasqueError) -> bytes:
-    """The last event of a feed that cannot go on."""
+    """The last event of a feed that cannot continue."""
     return _frame(event="failure", data=msgspec.json.encode(to_wire(error)))
 
 
-async def _begin(call: Call) -> Place:
+async def _begin(call: Call) -> FeedPosition:
     asked: EventsQuery = call.query
     if call.last_event_id is not None:
-        return place(call.last_event_id)
+        return parse_position(call.last_event_id)
     if asked.from_position is not UNSET:
-        return Place(asked.from_position)
-    return Place((await call.service.stats()).position)
+        return FeedPosition(asked.from_position)
+    return FeedPosition((await call.service.stats()).position)
 
 
 async def _with_pauses(
     items: AsyncGenerator[T], clock: Clock, quiet_s: float, leaving: asyncio.Event
 ) -> AsyncIterator[T | None]:
-    """The items, and None whenever there was none for a while. Ends with NoLeaderError when the server stops."""
+    """Yield the items, and None after each quiet period. Raises NoLeaderError when the server stops."""
     stop = asyncio.ensure_future(leaving.wait())
     item: asyncio.Future[T] | None = None
     try:
@@ -122,11 +122,11 @@ async def _with_pauses(
         if item is not None:
             item.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration, CasqueError):
-                await item  # its generator must not be closed under its hands
+                await item  # the generator must not be closed while it runs
 
 
 async def archive(call: Call) -> AsyncGenerator[bytes]:
-    """Lines of JSON. The first piece, which is empty if there are none, comes when the archive could be read."""
+    """Lines of JSON. The first piece, empty if there are no lines, comes once the archive is known to be readable."""
     asked: ArchiveQuery = call.query
     jobs = call.service.archive(
         since=_moment("since", asked.since),
@@ -149,8 +149,8 @@ def _moment(name: str, text: str | UnsetType) -> datetime | None:
 
 
 def _event(event: QueueEvent) -> bytes:
-    here = Place(event.position, event.index)
-    # Unnamed, so that whoever listens for messages gets every kind, those of later releases too.
+    here = FeedPosition(event.position, event.index)
+    # Unnamed, so that a listener for `message` gets every kind, also those of later releases.
     return _frame(id=str(here), data=msgspec.json.encode(event))
 
 
@@ -159,5 +159,5 @@ def _frame(*, id: str | None = None, event: str | None = None, data: bytes | Non
     if event is not None:
         lines.append(f"event: {event}".encode())
     if data is not None:
-        lines.append(b"data: " + data)  # JSON has no line ends of its own
+        lines.append(b"data: " + data)  # encoded JSON contains no newlines
     return b"\n".join(lines) + b"\n\n"

@@ -1,6 +1,6 @@
-"""The verbs of a queue as HTTP asks for them: a decoded request in, the message that answers it out.
+"""The verbs of a queue over HTTP: each takes a decoded request and returns the message that answers it.
 
-What a caller leaves out is filled in here, from the broker's settings, as an embedded queue would fill it in.
+Defaults for what a caller leaves out come from the broker's settings, as in an embedded queue.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from casque.transport.http.messages import (
     to_schedule,
     to_zone,
 )
-from casque.transport.http.plain import DONE, Call, Done, maybe_job
+from casque.transport.http.simple_verbs import DONE, Call, Done, maybe_job
 from casque.transport.settling import refused_among
 from casque.types import Backoff, JobRecord, JobSpec, ScheduleSpec, ZoneLease
 
 
 class Verbs:
-    """One method per route. `leaving` is set when the server stops: nobody waits for a job any longer then."""
+    """One method per route. `leaving` is set when the server stops, and ends all waits for a job."""
 
     def __init__(
         self, settings: QueueSettings, clock: Clock, rng: Random, *, wait_max_s: float, leaving: asyncio.Event
@@ -103,11 +103,11 @@ class Verbs:
         try:
             claimed = await self._until_leaving(claiming)
             if claimed is None:
-                # Called off. It may have claimed jobs at the last moment, which are this caller's under its key.
+                # The wait was ended. The call may have claimed jobs at the last moment; the same key returns them.
                 claimed = [] if call.request_id is None else await self._dequeue(call, 0.0)
             return _jobs(claimed)
         except asyncio.CancelledError:
-            # The client left. A claim that is not made yet is given back by the queue; one that is made, here.
+            # The client left. The queue gives back a claim still being made; give back a finished one here.
             if claiming.done() and not claiming.cancelled() and claiming.exception() is None:
                 await self.unclaim(call, _jobs(claiming.result()))
             raise
@@ -126,10 +126,10 @@ class Verbs:
         )
 
     async def _until_leaving(self, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord] | None:
-        """Its answer, or None if the server stops first.
+        """The claimed jobs, or None if the server stops first.
 
         Raises:
-            UnknownOutcomeError: it was cancelled, and not from here.
+            UnknownOutcomeError: the claim was cancelled elsewhere.
         """
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
@@ -143,10 +143,10 @@ class Verbs:
         return None if claiming.cancelled() else claiming.result()
 
     async def unclaim(self, call: Call, claimed: Jobs) -> None:
-        """Nobody heard of these claims: the jobs go back, so that others need not wait for the leases to run out."""
-        if call.request_id is None:  # whoever repeats the request gets them
+        """Give back jobs whose claim never reached the client: others need not wait for the leases to run out."""
+        if call.request_id is None:  # with a key, a repeated request returns them
             for job in claimed.jobs:
-                with suppress(CasqueError):  # one that cannot go back does not keep the others
+                with suppress(CasqueError):  # one failure does not keep the others from going back
                     await call.service.give_back(job.id, token=job.token)
 
     async def ack(self, call: Call) -> Done:
@@ -277,8 +277,8 @@ def given(name: str | UnsetType) -> str | None:
 
 
 def _shown(asked: Claim) -> ZoneLease | None:
-    shown = asked.zone_lease
-    return None if shown is None else ZoneLease(checks.zone(shown.zone), shown.token, lease_ms=0)
+    lease = asked.zone_lease
+    return None if lease is None else ZoneLease(checks.zone(lease.zone), lease.token, lease_ms=0)
 
 
 def _jobs(records: Sequence[JobRecord]) -> Jobs:

@@ -1,8 +1,8 @@
-"""How single zones stand, for Prometheus: of a bounded number of them, and only what the caller may see.
+"""Metrics of single zones for Prometheus: a bounded number of zones, and only those that the caller may see.
 
-Zones are tenants, and their names are nobody else's business. So these numbers are not in the registry that everybody
-reads, but asked for with the caller's own token: without one, of a broker that wants tokens, there are none, and a
-token that is for some zones sees those.
+Zones are tenants, and their names are private. So these metrics are not in the shared registry but fetched with the
+caller's own token: on a broker with tokens, a scrape without one gets none, and a token limited to some zones gets
+those.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from casque.types import PLAIN_RULES, ZoneStanding
 
 MOST_WAITING = 20
 ZONES_MAX = 100
-"""Those included; the others have rules. Each is a handful of series, which Prometheus keeps for good."""
+"""Includes zones with rules. Each zone is a handful of series, which Prometheus keeps for good."""
 EVERY_MS = 10_000
 JOBS_MAX = 50_000
-"""Counting goes through all jobs at once, while everybody else waits: a tenth of a second for about so many."""
+"""Counting visits all jobs at once and blocks other calls: about a tenth of a second for this many jobs."""
 LIMIT_S = 2.0
 
 
 class ZoneNumbers:
-    """Counted when somebody scrapes, and kept for a while for whoever scrapes with the same token again."""
+    """Counts zones on a scrape, and caches the text for a while per token."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: tuple[str | None, int, str] | None = None
 
     async def text(self, authorization: str | None, service: QueueService, stats: Stats) -> str:
-        """As Prometheus reads it; empty for whoever may not see it, or if it would take too long."""
+        """The metrics as text; empty if the caller may not see them, or if counting would take too long."""
         totals, now_ms = stats.totals, self._clock.monotonic_ms()
         if totals.ready + totals.delayed + totals.running > JOBS_MAX:
             return ""
@@ -45,13 +45,13 @@ class ZoneNumbers:
                 standings = await service.zones(limit=checks.ZONES_SHOWN_MAX)
         except (CasqueError, TimeoutError):
             return ""
-        text = _told(_chosen(standings))
+        text = _as_text(_chosen(standings))
         self._kept = authorization, now_ms, text
         return text
 
 
 def _chosen(standings: list[ZoneStanding]) -> list[ZoneStanding]:
-    """Those with the most waiting, and those with rules, as many as there is room for."""
+    """The zones with the most waiting jobs, and those with rules, up to the maximum."""
     chosen = nlargest(MOST_WAITING, standings, key=_waiting)
     known = {one.zone for one in chosen}
     ruled = [one for one in standings if one.rules != PLAIN_RULES and one.zone not in known]
@@ -62,7 +62,7 @@ def _waiting(standing: ZoneStanding) -> int:
     return standing.ready + standing.delayed
 
 
-def _told(standings: list[ZoneStanding]) -> str:
+def _as_text(standings: list[ZoneStanding]) -> str:
     metrics = Metrics()
     jobs = metrics.gauge("casque_zone_jobs", "Jobs in the queue by zone and state.", ("zone", "state"))
     paused = metrics.gauge("casque_zone_paused", "1 if none of the zone's jobs are claimed.", ("zone",))

@@ -1,7 +1,7 @@
-"""The jobs of a queue as they stand at a position: those of some parts of a snapshot, and what befell them since.
+"""The jobs of a queue as of a position: those of some parts of a snapshot, with the later events applied.
 
-Some of the jobs are a state of their own. What happens to other jobs does not concern it, so every split is replayed by
-itself, and none has to know all jobs.
+A subset of the jobs is a state of its own. Events of other jobs do not affect it, so every split is replayed by itself,
+and none has to load all jobs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from casque.storage.port import Stored
 from casque.types import JobRecord
 
 NOTHING_BESIDE = Limits(requests_max=0, requests_min=0, writers_max=1)
-"""Only the jobs are asked for."""
+"""Limits for a state that holds only jobs."""
 
 
 async def inline_jobs(bucket: Bucket, split: JobsSplit | DocumentSplit) -> list[JobRecord]:
-    """Those that lie in one object: a document, or a snapshot that is too small for parts."""
+    """The jobs in one object: a document, or a snapshot that is too small for parts."""
     if isinstance(split, DocumentSplit):
         return list(DocumentCodec(KEY, "").decode(zlib.decompress(split.packed), Limits()).listed())
     if split.base is None or not split.inline:
         return []
-    return Restoring(split.base, await there(bucket, split, split.base.key), queue_id=split.queue_id).records
+    return Restoring(split.base, await snapshot_object(bucket, split, split.base.key), queue_id=split.queue_id).records
 
 
 async def tail_of(bucket: Bucket, split: JobsSplit) -> list[Segment]:
@@ -53,7 +53,7 @@ async def tail_of(bucket: Bucket, split: JobsSplit) -> list[Segment]:
 
 
 def replayed(records: Sequence[JobRecord], tail: Sequence[Segment], split: JobsSplit) -> list[JobRecord]:
-    """These jobs, and those that were added to them, after all that has happened, in the order of enqueueing."""
+    """These jobs, and those added to this split, with all later events applied, in enqueue order."""
     state = State(NOTHING_BESIDE)
     state.restore(records, Counters(enqueued=len(records)), split.position - len(tail))
     for commit in tail:
@@ -62,20 +62,20 @@ def replayed(records: Sequence[JobRecord], tail: Sequence[Segment], split: JobsS
 
 
 def touched_by(tail: Sequence[Segment]) -> set[str]:
-    """The jobs that something has happened to."""
+    """The jobs that these commits changed."""
     return {job_id for commit in tail for event in commit.events if (job_id := subject(event)) is not None}
 
 
 def owner(job_id: str, of: int) -> int:
-    """Which of the splits a job belongs to that was added after the snapshot."""
+    """The index of the split that a job belongs to if it was added after the snapshot."""
     return zlib.crc32(job_id.encode()) % of
 
 
 def _own(events: Sequence[Event], state: State, split: JobsSplit) -> list[Event]:
-    """Those that are about the jobs of this split.
+    """The events about the jobs of this split.
 
-    An id may be used again once its job is over, and then belongs to another split: so whether a job is one's own is
-    asked as the events come, and not before.
+    An id may be reused once its job has ended, and then belong to another split: so ownership is checked as the events
+    come, and not in advance.
     """
     own: list[Event] = []
     known: dict[str, bool] = {}
@@ -92,7 +92,7 @@ def _own(events: Sequence[Event], state: State, split: JobsSplit) -> list[Event]
     return own
 
 
-async def there(bucket: Bucket, split: JobsSplit, key: str) -> bytes:
+async def snapshot_object(bucket: Bucket, split: JobsSplit, key: str) -> bytes:
     """An object of the snapshot.
 
     Raises:

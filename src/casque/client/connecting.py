@@ -1,4 +1,4 @@
-"""How a client reaches brokers: at addresses that it was given, or through the bucket that names the leader."""
+"""Connect to brokers: at given addresses, or through the bucket that names the leader."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
 CONNECT_S = 2.0
-"""A broker that is frozen accepts connections and says nothing. Who does not answer by then is asked again later."""
+"""A frozen broker accepts connections and never answers. Without an answer in this time it is tried again later."""
 SILENCE_S = 3.0
-"""Twice this without a sign of life, and a connection is given up. That is less than the lease of a leader: callers of
-one that was frozen look for its successor as soon as there is one."""
+"""A connection is given up after twice this long without data. That is less than the lease of a leader: callers of a
+frozen one look for its successor as soon as there is one."""
 TOKEN_VARIABLE = "CASQUE_TOKEN"  # noqa: S105  the name of a variable, not a token
 PEER_TOKEN_VARIABLE = "CASQUE_PEER_TOKEN"  # noqa: S105
-"""For what brokers of a ring ask each other, and for whoever changes the ring beside them."""
+"""For calls between the brokers of a ring, and for tools that change the ring while they run."""
 
 
 class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The client's side of TLS. Without `ca` the machine's own authorities vouch for the broker; `cert` and `key` are
-    for brokers that ask for a certificate (mutual TLS).
+    """The client's side of TLS. Without `ca`, the machine's own authorities verify the broker; `cert` and `key` are for
+    brokers that require a certificate (mutual TLS).
 
     >>> ClientTlsFiles(ca="/etc/casque/ca.pem").ca
     '/etc/casque/ca.pem'
@@ -50,11 +50,11 @@ class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     cert: str | Path | None = None
     key: str | Path | None = None
     server_name: str | None = None
-    """What the broker's certificate says, if that is not the name in its address."""
+    """The name in the broker's certificate, if it differs from the address."""
 
 
 class AddressFinder:
-    """One address after the other, round and round."""
+    """Returns the given addresses in turn, for ever."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._addresses = cycle(addresses)
@@ -63,11 +63,11 @@ class AddressFinder:
         return next(self._addresses)
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing to close."""
 
 
 class BucketFinder:
-    """The leader, as `queue.json` has it; of a ring, any of its brokers."""
+    """Finds the leader in `queue.json`; for a ring, any of its brokers."""
 
     def __init__(self, store: Store, *, owns_store: bool, rng: Random | None = None) -> None:
         self._store = store
@@ -83,7 +83,7 @@ class BucketFinder:
         return found.leader
 
     async def _any_broker(self) -> str:
-        """Each of them answers for the whole ring. One that is dead is found out, and another one is taken then."""
+        """Any broker of the ring can answer. If it is dead, the caller notices and asks for another one."""
         brokers = await addresses(self._store)
         if not brokers:
             raise NoLeaderError(
@@ -97,7 +97,7 @@ class BucketFinder:
 
 
 def is_address(url: Any) -> bool:
-    """Whether this names brokers and not a store."""
+    """True if this names brokers and not a store."""
     return isinstance(url, str) and urlsplit(url).scheme in SCHEMES
 
 
@@ -120,14 +120,14 @@ def by_address(url: str, *, token: str | None, tls: ClientTlsFiles | None, surro
 def by_bucket(
     store: Store, *, owns_store: bool, token: str | None, tls: ClientTlsFiles | None, surroundings: Surroundings
 ) -> RemoteQueue:
-    """Whoever leads according to the bucket, over gRPC."""
+    """Follow the leader that the bucket names, over gRPC."""
     finder = BucketFinder(store, owns_store=owns_store, rng=surroundings.rng)
     return _remote(finder, _grpc(token, tls, _Trusted(Origin.BUCKET, tls)), surroundings)
 
 
 def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Callable[[int], Shard]:
-    """How to reach the shards of a ring that brokers lead, with the token of the environment. Without the packages
-    that it takes, a shard that is led is refused as before.
+    """How to reach the shards of a ring that brokers lead, with the token of the environment. If the optional packages
+    are missing, a shard that is led is refused as before.
 
     Raises:
         InvalidInputError: a file of `tls` cannot be read.
@@ -151,8 +151,8 @@ def peer_token() -> str | None:
 def peer_connect(
     shard: int, token: str | None, tls: ClientTls | None, doubtful: bool = False
 ) -> Callable[[str], RemoteService]:
-    """To a shard behind a broker of its ring, whose address the bucket says. `doubtful`: a file in the current
-    directory says whose certificates count.
+    """Connect to a shard through a broker of its ring, whose address the bucket names. `doubtful`: the trusted
+    certificates come from a file in the current directory.
 
     Raises, when it is called:
         UntrustedAddressError: the token is not for that broker.
@@ -170,7 +170,7 @@ def peer_connect(
 
 
 class _Trusted:
-    """Which addresses may have the token of one client."""
+    """Decides which addresses may receive the token of one client."""
 
     def __init__(self, origin: Origin, tls: ClientTlsFiles | None, given: frozenset[str] = frozenset()) -> None:
         self._origin = origin
@@ -248,7 +248,7 @@ def _pem(path: str | Path | None) -> bytes | None:
 
 
 class _extra:  # noqa: N801  reads as a statement
-    """An optional package that is missing is named together with what installs it."""
+    """Turns a missing optional package into an error that says how to install it."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,4 +1,4 @@
-"""What a log leaves behind when its queue has become a document."""
+"""Removes the log that a queue leaves behind when it becomes a document."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SEGMENTS, SNAPSHOTS = "log/", "snapshots/"
 
 
 async def find_fences(store: Store, patience: Callable[[], Patience]) -> tuple[list[int], int]:
-    """The fences of earlier logs, and the highest slot that holds anything at all.
+    """The fences of earlier logs, and the highest slot that holds anything.
 
-    A fence is for ever: whoever held the queue before it, and slept since, must lose its next slot whatever layout
-    the queue has had in between. What cannot be read counts as one: it keeps its slot as well.
+    A fence stays for ever: a process that held the queue before it, and slept since, must lose its next slot whatever
+    layouts the queue has had in between. An unreadable object counts as one: it keeps its slot as well.
     """
     keys = [key async for key in store.list(SEGMENTS) if _position(key) is not None]
     fences = [_position(key) or 0 async for key in _fences(store, patience, keys)]
@@ -30,10 +30,10 @@ async def find_fences(store: Store, patience: Callable[[], Patience]) -> tuple[l
 
 
 async def sweep(store: Store, patience: Callable[[], Patience]) -> int:
-    """Remove the segments and snapshots of a queue that is a document now; answers how many.
+    """Remove the segments and snapshots of a queue that is a document now; returns their number.
 
-    Listed first, judged by a `queue.json` that is read afterwards: a conversion back to a log that is under way begins
-    at the document's version or above it, so nothing that it wrote is below.
+    Lists first, and reads `queue.json` afterwards: a concurrent conversion back to a log begins at the document's
+    version or above it, so nothing that it wrote is below.
     """
     segments = [key async for key in store.list(SEGMENTS) if _position(key) is not None]
     snapshots = [key async for key in store.list(SNAPSHOTS)]

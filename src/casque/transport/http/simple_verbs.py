@@ -1,4 +1,4 @@
-"""Verbs with one body and one answer, each in one place: its route, how a server reads it, how a client writes it."""
+"""Verbs with one body and one answer: each entry holds its route, the server's parser and the client's encoder."""
 
 from __future__ import annotations
 
@@ -54,58 +54,58 @@ from casque.types import Admission, Gate, JobRecord, StagedPart, ZoneRules, from
 
 
 class Call(Struct, frozen=True):
-    """One request as HTTP brings it, read and checked."""
+    """One HTTP request, parsed and checked."""
 
     service: QueueService
     body: Any = None
     query: Any = None
     job_id: str = ""
-    """Or the name of a schedule: what the path names."""
+    """The id in the path, or the name of a schedule."""
     request_id: str | None = None
     last_event_id: str | None = None
 
 
 class Done(Struct, frozen=True):
-    """The answer of a verb that has nothing to say but that it was carried out. No answer at all is a bug."""
+    """The answer of a verb without a result. No answer at all is a bug."""
 
 
 DONE = Done()
 
 
-class Plain(Struct, frozen=True, kw_only=True):
+class SimpleVerb(Struct, frozen=True, kw_only=True):
     """One verb."""
 
     route: Route
     kind: type[Request[Any]]
     read: Callable[[Call], Request[Any]]
-    """What a server makes of a call."""
-    named: str | None = None
-    """The field that stands in the path."""
+    """The server's parser: call to request."""
+    path_field: str | None = None
+    """The field that the path contains."""
     body: Callable[[Any], Any] = lambda _: Nothing()
-    """What a client sends."""
-    shown: Callable[[Any], Any] = lambda _: DONE
-    """The answer as a message."""
-    heard: Callable[[Any], Any] = lambda _: None
-    """The answer of a message."""
+    """The client's encoder: request to body."""
+    encode_answer: Callable[[Any], Any] = lambda _: DONE
+    """Result to answer message, on the server."""
+    decode_answer: Callable[[Any], Any] = lambda _: None
+    """Answer message to result, on the client."""
     applies: Callable[[Any], bool] = lambda _: True
-    """Whether a request is asked for by this route, where there are several."""
+    """Whether this route serves a request, where there are several."""
     patience_s: float = 0.0
-    """How much longer than others it may take."""
+    """Extra time that it may take."""
 
     async def carry_out(self, call: Call) -> Any:
-        return self.shown(await call.service.call(self.read(call)))
+        return self.encode_answer(await call.service.call(self.read(call)))
 
     def path(self, request: Any) -> str:
-        if self.named is None:
+        if self.path_field is None:
             return self.route.path
-        return self.route.path.replace("{id}", segment(getattr(request, self.named), self.route.path))
+        return self.route.path.replace("{id}", segment(getattr(request, self.path_field), self.route.path))
 
 
 def segment(name: str, path: str) -> str:
-    """A name as part of a path."""
+    """A name, escaped for use in a path."""
     if not name:
         raise ScheduleNotFoundError(name) if "/schedules/" in path else JobNotFoundError(name)
-    # A path may not have segments of dots alone: everything on the way would resolve them.
+    # Escape dots: proxies and clients resolve path segments made of dots alone.
     return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 
 
@@ -122,7 +122,7 @@ def _same(answer: Any) -> Any:
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
-    """An object with jobs in it that lies in the broker's bucket."""
+    """An object in the broker's bucket that contains jobs."""
 
     key: Annotated[str, Meta(pattern=f"^{KEY_PATTERN}$")]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -131,13 +131,13 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdmitRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Staged jobs to be added, once for each batch of a source."""
+    """Staged jobs to add, once per batch of a source."""
 
     source: Name
     batch: Natural
     parts: Annotated[list[Part], Meta(min_length=1, max_length=ADMITTED_PARTS_MAX)]
     skip_known: bool = False
-    """Pass over jobs whose id is in the queue already, instead of refusing all."""
+    """Skip jobs whose id is in the queue already, instead of refusing all."""
 
 
 class GiveBackRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,50 +147,50 @@ class GiveBackRequest(Struct, frozen=True, forbid_unknown_fields=True):
 class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     entrypoint: Name | None = None
     zone: Name | None = None
-    """Left out: of all zones, and of none."""
+    """Left out: all jobs, with and without a zone."""
 
 
 class RequeueRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     older: Seconds
-    """Seconds since the last sign of life, by the broker's clock."""
+    """Seconds since the last heartbeat, by the broker's clock."""
     entrypoint: Name | None = None
     zone: Name | None = None
-    """Left out: of all zones, and of none."""
+    """Left out: all jobs, with and without a zone."""
 
 
 class GateRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the whole queue, or one entrypoint, is to let through."""
+    """Limits of the whole queue, or of one entrypoint."""
 
     gate: Gate
     entrypoint: Name | None = None
 
 
 class ZoneRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What share of the turns a zone has, and what holds it back. What is left out is not limited."""
+    """A zone's share of the turns, and its limits. Fields left out are unlimited."""
 
     zone: Name
     weight: Annotated[float, Meta(ge=checks.ZONE_WEIGHTS[0], le=checks.ZONE_WEIGHTS[1])] = 1.0
     """Twice the weight, twice the jobs."""
     running_max: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
-    """So many of its jobs run at a time."""
+    """Maximum number of its jobs that run at a time."""
     per_second: Annotated[float, Meta(ge=checks.ZONE_RATES[0], le=checks.ZONE_RATES[1])] | None = None
-    """So many of its jobs are claimed in a second."""
+    """Maximum number of its jobs that are claimed per second."""
     paused: bool = False
     """None of its jobs are claimed."""
 
 
 class ZoneLeaseRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Have a zone for oneself."""
+    """Take exclusive hold of a zone."""
 
     zone: Name
     lease: Seconds | None = None
-    """How long it holds without a heartbeat. Left out: the queue's default."""
+    """Seconds that it lasts without a heartbeat. Left out: the queue's default."""
     worker: Name | None = None
 
 
 class MaybeZoneLease(Struct, frozen=True):
     lease: ZoneLeaseOf | None
-    """Null if somebody has the zone, or if it has no jobs."""
+    """null if the zone is leased already, or has no jobs."""
 
 
 class Purged(Struct, frozen=True):
@@ -206,15 +206,15 @@ class Schedules(Struct, frozen=True):
 
 
 class RescheduleRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is left out stays as it is."""
+    """Fields left out stay unchanged."""
 
     run_at: datetime | None = None
-    """In the past: now."""
+    """A time in the past means now."""
     priority: Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)] | None = None
 
 
-PLAIN = (
-    Plain(
+SIMPLE_VERBS = (
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/admit",
@@ -234,11 +234,11 @@ PLAIN = (
         body=lambda r: AdmitRequest(
             r.source, r.batch, [Part(p.key, p.sha256, p.jobs, p.bytes) for p in r.parts], r.skip_known
         ),
-        shown=_same,
-        heard=_same,
+        encode_answer=_same,
+        decode_answer=_same,
         patience_s=60.0,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/jobs/{id}/give-back",
@@ -249,10 +249,10 @@ PLAIN = (
         ),
         kind=GiveBack,
         read=lambda c: GiveBack(c.job_id, c.body.token),
-        named="job_id",
+        path_field="job_id",
         body=lambda r: GiveBackRequest(r.token),
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/jobs/{id}/cancel",
@@ -265,9 +265,9 @@ PLAIN = (
         ),
         kind=Cancel,
         read=lambda c: Cancel(c.job_id, c.request_id),
-        named="job_id",
+        path_field="job_id",
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/jobs/{id}/retry",
@@ -281,11 +281,11 @@ PLAIN = (
         ),
         kind=Retry,
         read=lambda c: Retry(c.job_id, c.request_id),
-        named="job_id",
-        shown=maybe_job,
-        heard=from_maybe_job,
+        path_field="job_id",
+        encode_answer=maybe_job,
+        decode_answer=from_maybe_job,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/jobs/{id}/reschedule",
@@ -303,12 +303,12 @@ PLAIN = (
             c.body.priority,
             c.request_id,
         ),
-        named="job_id",
+        path_field="job_id",
         body=lambda r: RescheduleRequest(None if r.run_at_ms is None else from_ms(r.run_at_ms), r.priority),
-        shown=maybe_job,
-        heard=from_maybe_job,
+        encode_answer=maybe_job,
+        decode_answer=from_maybe_job,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/purge",
@@ -322,10 +322,10 @@ PLAIN = (
         kind=Purge,
         read=lambda c: Purge(c.body.entrypoint, c.request_id, c.body.zone),
         body=lambda r: PurgeRequest(r.entrypoint, r.zone),
-        shown=Purged,
-        heard=lambda m: m.purged,
+        encode_answer=Purged,
+        decode_answer=lambda m: m.purged,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/requeue",
@@ -340,10 +340,10 @@ PLAIN = (
             checks.span_ms("older", c.body.older), c.body.entrypoint, c.request_id, c.body.zone
         ),
         body=lambda r: RequeueRequest(r.older_ms / 1000, r.entrypoint, r.zone),
-        shown=Requeued,
-        heard=lambda m: m.requeued,
+        encode_answer=Requeued,
+        decode_answer=lambda m: m.requeued,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/gate",
@@ -356,7 +356,7 @@ PLAIN = (
         read=lambda c: SetGate(c.body.gate, c.body.entrypoint, c.request_id),
         body=lambda r: GateRequest(r.gate, r.entrypoint),
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/zones",
@@ -371,7 +371,7 @@ PLAIN = (
         ),
         body=lambda r: ZoneRequest(r.zone, r.rules.weight, r.rules.running_max, r.rules.per_second, r.rules.paused),
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/zones/lease",
@@ -389,10 +389,10 @@ PLAIN = (
             c.request_id,
         ),
         body=lambda r: ZoneLeaseRequest(r.zone, None if r.lease_ms is None else r.lease_ms / 1000, r.worker),
-        shown=lambda lease: MaybeZoneLease(None if lease is None else to_zone_lease(lease)),
-        heard=lambda m: None if m.lease is None else from_zone_lease(m.lease),
+        encode_answer=lambda lease: MaybeZoneLease(None if lease is None else to_zone_lease(lease)),
+        decode_answer=lambda m: None if m.lease is None else from_zone_lease(m.lease),
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/zones/heartbeat",
@@ -405,10 +405,10 @@ PLAIN = (
         kind=HeartbeatZone,
         read=lambda c: HeartbeatZone(c.body.zone, c.body.token),
         body=lambda r: ZoneToken(r.zone, r.token),
-        shown=to_zone_lease,
-        heard=from_zone_lease,
+        encode_answer=to_zone_lease,
+        decode_answer=from_zone_lease,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/zones/release",
@@ -420,7 +420,7 @@ PLAIN = (
         read=lambda c: ReleaseZone(c.body.zone, c.body.token),
         body=lambda r: ZoneToken(r.zone, r.token),
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="GET",
             path="/v1/stats",
@@ -430,10 +430,10 @@ PLAIN = (
         ),
         kind=GetStats,
         read=lambda _: GetStats(),
-        shown=_same,
-        heard=_same,
+        encode_answer=_same,
+        decode_answer=_same,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="GET",
             path="/v1/schedules",
@@ -443,10 +443,10 @@ PLAIN = (
         ),
         kind=ListSchedules,
         read=lambda _: ListSchedules(),
-        shown=lambda found: Schedules([to_schedule(one) for one in found]),
-        heard=lambda m: [from_schedule(one) for one in m.schedules],
+        encode_answer=lambda found: Schedules([to_schedule(one) for one in found]),
+        decode_answer=lambda m: [from_schedule(one) for one in m.schedules],
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/schedules/{id}/pause",
@@ -459,12 +459,12 @@ PLAIN = (
         ),
         kind=PauseSchedule,
         read=lambda c: PauseSchedule(c.job_id, paused=True),
-        named="name",
-        shown=to_schedule,
-        heard=from_schedule,
+        path_field="name",
+        encode_answer=to_schedule,
+        decode_answer=from_schedule,
         applies=lambda r: r.paused,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/schedules/{id}/resume",
@@ -477,12 +477,12 @@ PLAIN = (
         ),
         kind=PauseSchedule,
         read=lambda c: PauseSchedule(c.job_id, paused=False),
-        named="name",
-        shown=to_schedule,
-        heard=from_schedule,
+        path_field="name",
+        encode_answer=to_schedule,
+        decode_answer=from_schedule,
         applies=lambda r: not r.paused,
     ),
-    Plain(
+    SimpleVerb(
         route=Route(
             method="POST",
             path="/v1/schedules/{id}/drop",
@@ -494,17 +494,17 @@ PLAIN = (
         ),
         kind=DropSchedule,
         read=lambda c: DropSchedule(c.job_id),
-        named="name",
+        path_field="name",
     ),
 )
 
 
-def plain_for(request: Request[Any]) -> Plain | None:
-    """How a client asks for this, if it is one of these verbs."""
+def simple_verb_for(request: Request[Any]) -> SimpleVerb | None:
+    """The entry for a request; None if the request is not one of these verbs."""
     return next((one for one in _BY_KIND.get(type(request), ()) if one.applies(request)), None)
 
 
-BY_VERB = {one.route.verb: one for one in PLAIN}
-_BY_KIND: dict[type[Request[Any]], list[Plain]] = {}
-for _one in PLAIN:
+BY_VERB = {one.route.verb: one for one in SIMPLE_VERBS}
+_BY_KIND: dict[type[Request[Any]], list[SimpleVerb]] = {}
+for _one in SIMPLE_VERBS:
     _BY_KIND.setdefault(_one.kind, []).append(_one)

@@ -1,7 +1,7 @@
-"""The client's side of one `Exchange`: calls of all callers in few packets, answers to whoever waits for them.
+"""The client's side of one `Exchange`: packs the calls of all callers into few packets and distributes the answers.
 
-A line is used once. It connects when it is made, and when it breaks every caller hears what is known about its call:
-never sent, or perhaps carried out.
+An instance is used once. It connects when it is created. When it breaks, every pending call fails with what is known
+about it: never sent, or perhaps carried out.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ log = logger("transport.grpc")
 
 METHOD = "/casque.v1.Queue/Exchange"
 PACKET_BYTES = 1024 * 1024
-"""About where a packet ends and the next begins."""
+"""Approximate size at which a packet ends and the next begins."""
 PACKET_CALLS = 4096
 SWEEP_S = 1.0
 
 
-class Line:
+class ExchangeClient:
     """One stream to one broker."""
 
     def __init__(
@@ -78,24 +78,24 @@ class Line:
         self._collected: dict[int, list[Jobs | Beats | Planned | Zones | Peeked]] = {}
         """The first parts of answers that come in several."""
         self._patient: dict[int, float] = {}
-        """Calls that wait on purpose, and until when."""
+        """Deadlines of calls that wait on purpose."""
         self._returnable: set[int] = set()
-        """Dequeues that nobody can repeat: what they claim for a caller who has gone is given back."""
+        """Dequeues that cannot be repeated: jobs that they claim for a caller that is gone are given back."""
         self._marks: deque[tuple[float, int]] = deque()
         self._sweeper: Timer | None = None
         self._something_to_say = asyncio.Event()
         self._broken = False
-        self._task = asyncio.create_task(self._run(), name="casque line")
+        self._task = asyncio.create_task(self._run(), name="casque exchange")
 
     @property
     def broken(self) -> bool:
-        """Whether a further call needs another line."""
+        """True if further calls need a new one."""
         return self._broken
 
     # --- Calls ---
 
     def ask(self, request: Asked | Within) -> asyncio.Future[Any]:
-        """Send it with whatever else is to be sent. The future has the answer."""
+        """Queue a request for the next packet. The future resolves to the answer."""
         return self._ask(self._numbered(request))
 
     def _numbered(self, request: Asked | Within | Leave) -> Call:
@@ -112,7 +112,7 @@ class Line:
         return future
 
     async def claim(self, request: Dequeue) -> list[JobRecord]:
-        """A dequeue. If its caller leaves, the broker hears of it, and no job is kept for somebody who is not there."""
+        """Dequeue. If the caller is cancelled, the broker is notified and claimed jobs are given back."""
         call = self._numbered(request)
         future = self._ask(call)
         if request.request_id is None:
@@ -125,13 +125,13 @@ class Line:
             if call.number in self._pending:
                 self._say(Call(call.number, Leave()))
             elif request.request_id is None and (answered := _result_of(future)) is not None:
-                self._give_back(answered.jobs)  # answered, and cancelled before it could be taken
+                self._give_back(answered.jobs)  # answered, but cancelled before the caller could take it
             raise
         return packets.expect(answer, Jobs).jobs
 
     def _give_back(self, jobs: list[JobRecord]) -> None:
         for job in jobs:
-            # Whatever comes of it: without an answer the lease runs out.
+            # The outcome does not matter: without an answer the lease runs out.
             self._say(self._numbered(GiveBack(job.id, job.token)))
 
     def _say(self, call: Call) -> None:
@@ -151,7 +151,8 @@ class Line:
             stream = self._channel.stream_stream(
                 METHOD, request_serializer=Packet.SerializeToString, response_deserializer=Packet.FromString
             )(metadata=self._metadata)
-            # Nothing is sent before the server has let us in: whatever fails until then has surely not been done.
+            # Send nothing before the server has admitted us: whatever fails until then has certainly not been carried
+            # out.
             async with asyncio.timeout(self._connect_s):
                 await self._enter(stream)
             await self._talk(stream)
@@ -164,10 +165,10 @@ class Line:
         except packets.NO_PACKET as error:
             ending = UnknownOutcomeError(f"the broker at {self._address} sent bytes that are no answers: {error}")
         except Exception as error:
-            log.exception("the connection to %s failed in a way that nobody thought of", self._address)
+            log.exception("the connection to %s failed unexpectedly", self._address)
             ending = UnknownOutcomeError(f"the connection to {self._address} failed: {error!r}")
         finally:
-            # From here on nobody may join: they would wait for ever.
+            # Refuse calls from here on: they would wait for ever.
             self._broken = True
             if stream is not None:
                 stream.cancel()
@@ -178,11 +179,11 @@ class Line:
 
     async def _enter(self, stream: Any) -> None:
         await stream.wait_for_connection()
-        said = list(await stream.initial_metadata())
-        if packets.HELLO in said:
+        metadata = list(await stream.initial_metadata())
+        if packets.HELLO in metadata:
             return
         name, own = packets.HELLO
-        if (other := dict(said).get(name)) is not None:
+        if (other := dict(metadata).get(name)) is not None:
             raise BrokerUnreachableError(
                 self._address,
                 f"it is of another release of casque (Exchange {other}, and this client speaks {own}): use the same "
@@ -197,7 +198,7 @@ class Line:
             await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
             if writing.done() and not isinstance(writing.exception(), grpc.aio.AioRpcError | asyncio.InvalidStateError):
                 writing.result()
-            # A stream that ended under the writer has a reason, and the reader gets to know it.
+            # The stream ended during a write; the reader raises the reason.
             await reading
         finally:
             for task in (reading, writing):
@@ -217,12 +218,12 @@ class Line:
                     if len(body) > self._message_bytes:
                         self._refuse(calls, len(body))
                         continue
-                    # All of them: a `Leave` has the number of an earlier call.
+                    # Take the maximum: a `Leave` has the number of an earlier call.
                     self._sent = max(self._sent, *[call.number for call in calls])
                     await stream.write(Packet(body=body))
 
     def _cut(self, outbox: list[Call]) -> list[list[Call]]:
-        """Packets of a decent size. A call that is large has one to itself, so that it harms no other."""
+        """Split calls into packets of a sensible size. A large call gets its own packet, so that only it can fail."""
         cut: list[list[Call]] = [[]]
         size = 0
         for call in outbox:
@@ -235,7 +236,7 @@ class Line:
         return cut
 
     def _encoded(self, calls: list[Call]) -> bytes | None:
-        """A packet, without those that no packet can hold: they are refused, and harm no other."""
+        """Encode a packet, without the calls that no packet can hold: those are refused alone."""
         try:
             return packets.encode(calls)
         except (OverflowError, TypeError, ValueError):
@@ -302,7 +303,7 @@ class Line:
     # --- Deadlines ---
 
     def _sweep(self) -> None:
-        """Calls are numbered in order, so it is enough to remember now and then which was the last."""
+        """Calls are numbered in order, so noting the latest number now and then is enough to find expired ones."""
         now_ms = self._clock.monotonic_ms()
         self._marks.append((now_ms, self._number))
         overdue_to = 0
@@ -327,16 +328,16 @@ class Line:
     # --- The end ---
 
     def _reason(self, error: grpc.aio.AioRpcError) -> CasqueError:
-        """Why the stream ended, in casque's words."""
-        if (said := typed(error)) is not None:
-            return said
+        """The casque error for the reason that the stream ended."""
+        if (sent := typed(error)) is not None:
+            return sent
         code, details = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNIMPLEMENTED:
             details = f"what answers there is no casque broker: {details}"
         return BrokerUnreachableError(self._address, details or code.name)
 
     def _end_all(self, ending: CasqueError | None) -> None:
-        """Everybody who still waits hears what is known. `ending` is None for an orderly end."""
+        """Fail every pending call with what is known about it. `ending` is None for an orderly end."""
         seen = self._sent if self._looked_at is None else self._looked_at
         pending, self._pending = self._pending, {}
         for number, future in pending.items():
@@ -364,7 +365,7 @@ class Line:
 
 
 def _another(error: CasqueError) -> CasqueError:
-    """The same for the next caller: an exception that several raise would collect all their tracebacks."""
+    """A copy for the next caller: one exception raised several times would collect all their tracebacks."""
     return from_wire(to_wire(error))
 
 

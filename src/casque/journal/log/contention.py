@@ -1,26 +1,26 @@
-"""Whether a writer is alone, for how long it has been, and what it owes to others if it is not."""
+"""Tracks contention: whether a writer is alone, for how long, and how long it yields to other writers."""
 
 from __future__ import annotations
 
 from casque.clock import Clock, Random
 
 ALONE_COMMITS = 8
-"""Commits in a row, with nobody else's in between, before a writer takes the queue for itself."""
+"""Commits in a row, without another writer's in between, before a writer takes the queue for itself."""
 LOOK_MS = 250
-"""How often a busy holder looks whether somebody else wants to write."""
+"""How often a busy holder checks whether another process wants to write."""
 REST_MIN_MS = 1_000
 REST_MAX_MS = 600_000
-"""After company came, a holder waits this long before it tries again, longer each time: every claim leaves a fence."""
+"""After a disturbance, a holder waits this long before it tries again, longer each time: every claim leaves a fence."""
 HELD_LONG_MS = 60_000
 SHARED_MS = 5_000
-"""How long after somebody else was noticed a queue counts as shared."""
+"""How long a queue counts as shared after another writer was noticed."""
 STREAK_COMMITS = 3
-"""Wins in a row after which a writer on a shared queue hesitates: whoever lost a slot needs as long for its next
-attempt as the winner does, and would lose in step for ever."""
+"""Wins in a row after which a writer on a shared queue hesitates: a writer that lost a slot needs as long for its
+next attempt as the winner does, and would otherwise lose in step for ever."""
 
 
-class Solitude:
-    """Courtesy only: being wrong about it costs a few requests, and is safe."""
+class Contention:
+    """Fairness only: a wrong guess costs a few requests, and is safe."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
         self._clock = clock
@@ -34,11 +34,11 @@ class Solitude:
         self._claim_at_ms = 0
         self._claimed_ms = 0
         self._looked_ms = 0
-        self.seen_by_others = False
-        """Somebody has raised the epoch while this process held the queue."""
+        self.epoch_raised = False
+        """Another process has raised the epoch while this one held the queue."""
 
     @property
-    def lasts(self) -> bool:
+    def is_alone(self) -> bool:
         return self._commits >= ALONE_COMMITS and self._clock.monotonic_ms() >= self._claim_at_ms
 
     def committed(self, began_ms: int) -> None:
@@ -48,14 +48,14 @@ class Solitude:
         self._took_ms = self._won_ms - began_ms
 
     def hesitation_ms(self) -> float:
-        """What courtesy asks for before the next commit; 0 for nothing."""
+        """How long to wait before the next commit, to be fair; 0 for no wait."""
         now_ms = self._clock.monotonic_ms()
         if self._wins < STREAK_COMMITS or now_ms >= self._shared_until_ms or now_ms - self._won_ms > self._took_ms:
-            return 0  # alone, or there was a gap anyway
+            return 0  # alone, or there was a pause already
         return min(self._took_ms, 500) * self._rng.random()
 
-    def company(self) -> None:
-        """Somebody else's commit was met."""
+    def met_other_writer(self) -> None:
+        """Another writer's commit was seen."""
         self._commits = self._wins = 0
         self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
 
@@ -65,9 +65,9 @@ class Solitude:
         self._rest()
 
     def disturbed(self) -> None:
-        """The queue is held no longer."""
-        self.seen_by_others = False
-        self.company()
+        """The queue is no longer held."""
+        self.epoch_raised = False
+        self.met_other_writer()
         if self._clock.monotonic_ms() - self._claimed_ms > HELD_LONG_MS:
             self._rest_ms = REST_MIN_MS
         self._rest()

@@ -1,4 +1,4 @@
-"""Settings of a queue as text: `retention=3600`, `archive=false`."""
+"""Parse queue settings from text: `retention=3600`, `archive=false`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from casque.errors import InvalidInputError
 from casque.settings import QueueSettings, SettingsChanges
 
 LARGEST = 86_400.0 * 366 * 100
-"""A hundred years in seconds; nobody means more than that."""
+"""A hundred years in seconds, as a sanity limit."""
 
 
-def changes_from(pairs: list[str]) -> SettingsChanges:
-    """The same as what differs from the defaults; names are not looked at yet."""
+def parse_settings(pairs: list[str]) -> SettingsChanges:
+    """Parse the pairs; names are not checked yet."""
     kinds = get_type_hints(QueueSettings)
     changes: dict[str, Any] = {}
     for pair in pairs:
