@@ -41,6 +41,9 @@ UNREAD_TRIED = 8
 """After one in so many of these a fresh reader looks whether the queue is still the same."""
 
 
+WAITING = (JobState.READY, JobState.DELAYED)
+
+
 class Steps:
     """Run after every write and every deletion that lands."""
 
@@ -489,7 +492,9 @@ class _Step:
 
     def _check_changed(self, old: JobRecord, new: JobRecord) -> None:
         h = self._h
-        moved = old.spec.run_at_ms != new.spec.run_at_ms
+        waited = old.state in WAITING and new.state in WAITING
+        # One that was forgotten and arrives again asks for the same time: in the past, that is another moment now.
+        moved = old.spec.run_at_ms != new.spec.run_at_ms or (waited and new.token == old.token)
         spec = self._check_moved(old, new) if moved else old.spec
         fixed = (spec, old.sequence, old.created_ms) == (new.spec, new.sequence, new.created_ms)
         h.demand(fixed, Invariant.CONSERVED, lambda: f"job {old.id[:8]} is another one now")
