@@ -13,6 +13,7 @@ from casque.types import Gate, JobRecord, JobState
 from simulation.world.asked import Request, Verb
 from simulation.world.invariants import Invariant, Violation
 from simulation.world.limits import KEPT_S, REQUESTS_MAX
+from simulation.world.past_state import AnyState
 from simulation.world.tenancies import Tenancy
 
 if TYPE_CHECKING:
@@ -99,10 +100,10 @@ class History:
         self.in_ring = of is not None
         self.state = State()
         """What a fresh reader finds."""
-        self.states: dict[int, State] = {}
+        self.states: dict[int, AnyState] = {}
+        """The last versions, by position."""
         self.moments: set[int] = set()
         """Times that somebody has asked for, of jobs that are rescheduled."""
-        """The last versions, by position."""
         self.restored: set[int] = set()
         """Positions at which a state that was just restored was asked what can be claimed."""
         self.segments: dict[int, Segment] = {}

@@ -95,6 +95,11 @@ class Layout:
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
+    @property
+    def follows(self) -> bool:
+        """Whether a segment after a known state is all there is to read. Lists go back to whole states."""
+        return self.recover is _recover_log and not self.read
+
 
 def _recover_document(objects: Mapping[str, Stored]) -> State:
     if KEY not in objects:

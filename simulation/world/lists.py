@@ -236,7 +236,9 @@ def _without_payload(job: JobRecord) -> JobRecord:
 def _states_since(history: History, landed: int) -> Iterator[list[JobRecord]]:
     """All jobs at this position and at every step from there on: a look in the middle of a batch sees what the calls
     before it in the batch have done."""
-    state = deepcopy(history.states[landed]) if landed else State()
+    kept = history.states[landed] if landed else State()
+    assert isinstance(kept, State)
+    state = deepcopy(kept)
     yield list(state.listed())
     for position in range(landed + 1, history.position + 1):
         commit = history.segments[position]

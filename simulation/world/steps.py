@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from casque.codec.log import replay
 from casque.codec.stored import to_ms
 from casque.engine.ticker import SCHEDULE_HEADER, TICK_HEADER
 from casque.errors import CorruptQueueError
@@ -25,6 +26,7 @@ from simulation.world.invariants import Invariant
 from simulation.world.layout import Layout
 from simulation.world.limits import DECLINES_MAX, REQUESTS_MAX
 from simulation.world.onlooker import Effect
+from simulation.world.past_state import AnyState, PastState
 from simulation.world.shelves import Shelves
 from simulation.world.stories import go_on
 from simulation.world.tenancies import check_tenancies
@@ -39,9 +41,8 @@ CLOCK_GRAIN_S = 0.005
 UNREAD = (Effect.SNAPSHOT, Effect.ARCHIVED, Effect.STAGED)
 UNREAD_TRIED = 8
 """After one in so many of these a fresh reader looks whether the queue is still the same."""
-
-
-WAITING = (JobState.READY, JobState.DELAYED)
+RECOVERED = 8
+"""One in so many commits is read by a fresh reader, even if nothing but the log has changed."""
 
 
 class Steps:
@@ -53,6 +54,7 @@ class Steps:
         self._onlooker = layout.onlooker(history)
         self._bodies: set[tuple[str, str]] = set()
         self._emptied: set[str] = set()
+        self._recovered = False
         self.effects: Counter[Effect] = Counter()
 
     def landed(self, objects: Mapping[str, Stored], key: str, sender: Life) -> None:
@@ -71,14 +73,14 @@ class Steps:
             return
         if effect in UNREAD and (self._layout.ring or self.effects[effect] % UNREAD_TRIED):
             return  # nobody reads these yet; that it is so is tried often enough
-        new = self._recover(objects)
+        old, new = self._follow() if self._may_follow(effect) else (h.state, self._recover(objects))
         if effect is Effect.CONVERTED:
             self._check_converted(new)
         elif effect is Effect.COMMIT:
-            _Step(h, h.state, new, sender).check()
+            _Step(h, old, new, sender).check()
             self._check_payloads(objects, new)
         else:
-            self._check_unchanged(new, f"the write of {key}", further=effect is Effect.FENCE)
+            self._check_unchanged(old, new, f"the write of {key}", further=effect is Effect.FENCE)
         if effect in (Effect.COMMIT, Effect.CONVERTED):
             h.changed = new.position
         h.keep(new)
@@ -111,6 +113,20 @@ class Steps:
                 lambda: f"job {job.id[:8]} names {job.spec.blob}, which is not there",  # noqa: B023
             )
 
+    def _may_follow(self, effect: Effect) -> bool:
+        """Whether the state of a fresh reader is the one before it and this segment: nothing else has changed that it
+        reads. Every few commits it begins anew all the same."""
+        following = self._layout.follows and self._recovered and effect in (Effect.COMMIT, Effect.FENCE)
+        return following and self._history.state.position % RECOVERED != 0
+
+    def _follow(self) -> tuple[PastState, State]:
+        """The state before the segment that has just landed, and after it."""
+        h, new = self._history, self._history.state
+        old = h.states[new.position] = PastState(new)
+        replay(new, h.segments[new.position + 1])
+        h.demand(new.violation() is None, Invariant.CONSERVED, lambda: str(new.violation()))
+        return old, new
+
     def _recover(self, objects: Mapping[str, Stored]) -> State:
         h = self._history
         try:
@@ -119,10 +135,10 @@ class Steps:
             h.broken(Invariant.CONSERVED, str(error))
         h.demand(new.violation() is None, Invariant.CONSERVED, lambda: str(new.violation()))
         self._onlooker.recovered(objects, new)
+        self._recovered = True
         return new
 
-    def _check_unchanged(self, new: State, by: str, *, further: bool = False) -> None:
-        old = self._history.state
+    def _check_unchanged(self, old: AnyState, new: State, by: str, *, further: bool = False) -> None:
         self._history.demand(
             same_content(old, new) and new.position == old.position + further,
             Invariant.SAME_STATE,
@@ -141,7 +157,7 @@ class Steps:
 class _Step:
     """One commit: the state before it, the state after it, and who sent it."""
 
-    def __init__(self, history: History, old: State, new: State, sender: Life) -> None:
+    def __init__(self, history: History, old: AnyState, new: State, sender: Life) -> None:
         self._h = history
         self._old = old
         self._new = new
@@ -778,12 +794,12 @@ class _Step:
             last[line] = claim.key
 
 
-def same_state(a: State, b: State) -> bool:
+def same_state(a: State, b: AnyState) -> bool:
     """Everything that is stored. Remembered requests may have been dropped for their age by one of the two."""
     return a.position == b.position and same_content(a, b)
 
 
-def same_content(a: State, b: State) -> bool:
+def same_content(a: AnyState, b: AnyState) -> bool:
     return (
         a.jobs == b.jobs
         and a.counters == b.counters
@@ -800,7 +816,7 @@ def same_content(a: State, b: State) -> bool:
     )
 
 
-def _same_finished(a: State, b: State) -> bool:
+def _same_finished(a: AnyState, b: AnyState) -> bool:
     """As far as neither of the two knows it to be archived."""
     archived = max(a.archived, b.archived)
     return [one for one in a.finished if one.position > archived] == [

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from casque.state import State
     from simulation.world.history import History
     from simulation.world.life import Life
+    from simulation.world.past_state import AnyState
 
 CLOCK_GRAIN_S = 0.005
 
@@ -31,7 +32,7 @@ class Tenancy:
         """The request that was answered with it."""
 
 
-def check_tenancies(h: History, old: State, new: State, sender: Life) -> None:
+def check_tenancies(h: History, old: AnyState, new: State, sender: Life) -> None:
     """One commit."""
     for zone in sorted(old.zone_leases.keys() | new.zone_leases.keys()):
         before, after = old.zone_leases.get(zone), new.zone_leases.get(zone)
@@ -46,7 +47,7 @@ def check_tenancies(h: History, old: State, new: State, sender: Life) -> None:
             _check_given(h, old, new, after)
 
 
-def _check_given(h: History, old: State, new: State, lease: ZoneLease) -> None:
+def _check_given(h: History, old: AnyState, new: State, lease: ZoneLease) -> None:
     h.demand(
         old.counters.tokens < lease.token <= new.counters.tokens and lease.token not in h.tenancies,
         Invariant.TOKENS,
@@ -70,7 +71,7 @@ def _check_beaten(h: History, lease: ZoneLease) -> None:
     tenancy.touched_at = tenancy.beaten_at = h.now()
 
 
-def _check_ended(h: History, old: State, lease: ZoneLease, sender: Life) -> None:
+def _check_ended(h: History, old: AnyState, lease: ZoneLease, sender: Life) -> None:
     released = any(
         request.possible and request.zone_token == lease.token for request in h.on_zone(lease.zone, Verb.RELEASE_ZONE)
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from casque.state import State
 from casque.state.vigils import DATED_VISITS
 from casque.types import JobRecord, ZoneLease
 
 if TYPE_CHECKING:
     from simulation.world.life import Life
+    from simulation.world.past_state import AnyState
 
 
-def length_s(old: State, lease: JobRecord | ZoneLease, sender: Life) -> float:
+def length_s(old: AnyState, lease: JobRecord | ZoneLease, sender: Life) -> float:
     """How long a lease that ends now must have lasted at the least, in true time. Clocks may run fast.
 
     None of it counts if one more visit, as dated, ends it: that is the bet of the decision about written times."""

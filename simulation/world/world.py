@@ -14,6 +14,7 @@ from casque.codec.head import KEY
 from casque.codec.ring import shard_prefix
 from casque.types import JobState
 from simulation.world.answers import Answers
+from simulation.world.asked import Told, Verb
 from simulation.world.badges import Tokens
 from simulation.world.broker import LEASE_S
 from simulation.world.bucket import Bucket
@@ -330,9 +331,19 @@ class World:
             or gone
             or claim.batch in life.in_doubt
             or life.may_have_tried(claim.batch[0], claim.landed_at)
-            # A direct call does its share of the upkeep before it answers: snapshot, archive, collection. And whoever
-            # lost every race for a commit, against others who are as busy, tries again a moment later.
+            or self._is_awaited(claim)
+            # A call that lost every race for a commit, against others who are as busy, tries again a moment later.
             or self.loop.time() - max(claim.landed_at, life.failed_at.get(claim.batch[0], 0.0)) < SETTLED_S / 2
+        )
+
+    def _is_awaited(self, claim: Claim) -> bool:
+        """Whether it may be that of a direct call whose caller still waits: before such a call answers, it does its
+        share of the upkeep (snapshot, archive, collection), which takes long after a busy time."""
+        if claim.life.direct is None or claim.life.writers[claim.batch[0]] is not None:
+            return False
+        calls = [call for one in self.history.requests if one.verb is Verb.DEQUEUE for call in one.calls]
+        return any(
+            call.life is claim.life and call.told is Told.PENDING and call.asked_at <= claim.landed_at for call in calls
         )
 
     def _check_done(self) -> None:
