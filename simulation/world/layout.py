@@ -375,7 +375,7 @@ HURRIED: dict[str, Any] = {
     "casque.journal.log.contention.REST_MAX_MS": 2_000,
     "casque.state.job_life.TRIES_MAX": TRIES_MAX,
     "simulation.world.stories.TRIES_MAX": TRIES_MAX,
-    "casque.state.fair.LEVELS_MAX": 2,
+    "casque.state.zone_lines.LEVELS_MAX": 2,
     "casque.engine.embedded.HELD_MAX": 2,
     "casque.ring.enqueuer.POINTERS_MAX": 2,
     "casque.ring.admitter.ASKED_MAX": 2,

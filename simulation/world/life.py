@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 FOLLOWED = 0.5
 """The share of processes in which somebody follows the log."""
+TASKS_FEW = 64
 COMPARED = 4
 """A state that has not moved since it was compared with the store is compared again one in this many times."""
 SLEEP_MAX_S = 12.0
@@ -60,8 +61,7 @@ def task_factory(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> a
     task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **kwargs)
     life = CURRENT.get()
     if life is not None:
-        life.tasks[task] = None
-        task.add_done_callback(life.forget)
+        life.own(task)
     return task
 
 
@@ -127,6 +127,7 @@ class Life:
         self._ending: tuple[Callable[[], None], int] | None = None
         self._leaving: list[tuple[asyncio.Task[Any], int]] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
+        self._room = TASKS_FEW
         self.clock = LifeClock(node.clock, self, world.loop)
         self._stopped = False
         self._sleepy = False
@@ -270,8 +271,12 @@ class Life:
         if self.dead:
             raise asyncio.CancelledError
 
-    def forget(self, task: asyncio.Task[Any]) -> None:
-        self.tasks.pop(task, None)
+    def own(self, task: asyncio.Task[Any]) -> None:
+        """It dies with this life. Finished ones are dropped now and then: a callback for each would double the work."""
+        self.tasks[task] = None
+        if len(self.tasks) > self._room:
+            self.tasks = {one: None for one in self.tasks if not one.done()}
+            self._room = 2 * len(self.tasks) + TASKS_FEW
 
     # --- Whatever reaches the process comes through here ---
 
