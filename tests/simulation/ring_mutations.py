@@ -19,8 +19,10 @@ from casque.ring.shards import Shard
 from casque.ring.walker import Walker
 from casque.service.requests import Dequeue, Enqueue, Request
 from casque.state import State, adding
-from casque.state.fair import FairIndex, FifoLine
+from casque.state.fair import FairIndex
 from casque.state.ring import Places, RingView, home, is_home
+from casque.state.zone_limits import ZoneLimits
+from casque.state.zone_lines import FifoLine
 from casque.types import PLAIN_RULES, JobRecord, JobSpec, JobState
 
 
@@ -149,20 +151,20 @@ def fifo_zones_that_several_work_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def running_jobs_of_a_zone_not_counted(patch: pytest.MonkeyPatch) -> None:
-    waits = FairIndex._waits
+    waits = ZoneLimits.waits
 
-    def generous(self: FairIndex, zone: str, now_ms: int, *, holds: bool = False) -> bool:
+    def generous(self: ZoneLimits, zone: str, now_ms: int, *, holds: bool = False) -> bool:
         running, self.running = self.running, {}
         try:
             return waits(self, zone, now_ms, holds=holds)
         finally:
             self.running = running
 
-    patch.setattr(FairIndex, "_waits", generous)
+    patch.setattr(ZoneLimits, "waits", generous)
 
 
 def paused_zones_served(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FairIndex, "_waits", lambda self, zone, now_ms, holds=False: False)
+    patch.setattr(ZoneLimits, "waits", lambda self, zone, now_ms, holds=False: False)
 
 
 # --- What earlier seeds found, and is mended ---
@@ -213,10 +215,10 @@ def running_jobs_of_a_fifo_zone_not_counted_by_its_limit(patch: pytest.MonkeyPat
 
     def forgetful(self: FairIndex, record: JobRecord, by: int = 1) -> None:
         zone = record.spec.zone
-        counted = self.running.get(zone) if record.spec.fifo and zone is not None else None
+        counted = self.limits.running.get(zone) if record.spec.fifo and zone is not None else None
         started(self, record, by)
-        if counted is not None and zone is not None and zone in self.running:
-            self.running[zone] = counted
+        if counted is not None and zone is not None and zone in self.limits.running:
+            self.limits.running[zone] = counted
 
     patch.setattr(FairIndex, "started", forgetful)
 

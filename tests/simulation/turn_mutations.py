@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from casque.state.fair import Board, FairIndex, FifoLine, Line, Turn
+from casque.state.fair import FairIndex
+from casque.state.zone_lines import Board, FifoLine, Line, Turn
 from casque.types import JobRecord
 
 
@@ -25,7 +26,7 @@ def stale_turns_recognised_by_number(patch: pytest.MonkeyPatch) -> None:
         return top(self, board, now_ms)
 
     def old_take(self: FairIndex, board: Board, line: Line, turn: Turn) -> JobRecord:
-        assert self._levels[turn[0]] is not None
+        assert self._levels.known[turn[0]] is not None
         return take(self, board, line, turn)
 
     def old_list_fifo(self: FairIndex, zone: str, fifo: FifoLine) -> None:

@@ -15,20 +15,20 @@ from casque.journal.log import archiver
 from casque.service.requests import LeaseZone, ReleaseZone
 from casque.state import State
 from casque.state.events import ZoneLeased
-from casque.state.fair import FairIndex
 from casque.state.zone_leases import ZoneLeaseFacet
+from casque.state.zone_limits import ZoneLimits
 from casque.storage.port import Store
 from casque.types import Finished, JobSpec, ZoneLease
 from tests.simulation.log_mutations import without
 
 
 def leased_zones_served_to_everybody(patch: pytest.MonkeyPatch) -> None:
-    waits = FairIndex._waits
+    waits = ZoneLimits.waits
 
-    def generous(self: FairIndex, zone: str, now_ms: int, *, holds: bool = False) -> bool:
+    def generous(self: ZoneLimits, zone: str, now_ms: int, *, holds: bool = False) -> bool:
         return waits(self, zone, now_ms, holds=True)
 
-    patch.setattr(FairIndex, "_waits", generous)
+    patch.setattr(ZoneLimits, "waits", generous)
 
 
 def zone_leases_kept_for_ever(patch: pytest.MonkeyPatch) -> None:

@@ -15,182 +15,17 @@ from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
-from casque.state.lane import Key, Lane, key_of
+from casque.state.lane import Key, Lane
+from casque.state.vesting import VestingOrder
+from casque.state.zone_limits import ZoneLimits
+from casque.state.zone_lines import NO_ZONE, SWEPT, Board, FifoLine, Levels, Line, Turn, Vest, order_of
 from casque.types import JobRecord, JobState, ZoneLease, ZoneRules
 
-Turn: TypeAlias = tuple[int, float, int, int, str]
-"""Priority, start, due time and enqueue order of the job that is first in its zone, and the zone."""
-Vest: TypeAlias = tuple[int, str]
-"""When the first job of a zone became due, and the zone."""
-NO_ZONE = ""
-"""Jobs without a zone take turns with the zones, as if this was theirs."""
-
-FEW = 16
-"""So many jobs of a zone lie in a plain list: a million zones with a job or two each are ordinary."""
-LEVELS_MAX = 1_024
-SWEPT = 64
-FIFO_PRIORITY = 0
 BOARDS_FEW = 16
 """Up to this many boards are looked through one by one; beyond that, heaps say which is next."""
 
 First: TypeAlias = tuple[Key, str]
 """The order of a zone's first job on a board, and the board."""
-
-
-class Line:
-    """The waiting jobs of one zone and one entrypoint, or those of no zone: then it stands for their lane."""
-
-    __slots__ = ("listed", "records", "turn")
-
-    def __init__(self, lane: Lane | None = None) -> None:
-        self.records: list[JobRecord] | Lane = [] if lane is None else lane
-        """The next one last."""
-        self.turn: Turn | None = None
-        """How it is listed, if it is."""
-        self.listed: JobRecord | None = None
-        """The record that the turn was made for. A number would not do: a batch that is undone gives its enqueue
-        numbers back, and another job of the same millisecond gets one of them, maybe with another priority."""
-
-    def push(self, record: JobRecord, jobs: dict[str, JobRecord], stamps: Iterator[int]) -> None:
-        records = self.records
-        if isinstance(records, Lane):
-            records.push(record, next(stamps))
-        elif len(records) < FEW:
-            if any(listed is record for listed in records):
-                return  # an undone batch lists again what may be listed still
-            records.append(record)
-            if len(records) > 1 and key_of(record) > key_of(records[-2]):
-                records.sort(key=key_of, reverse=True)
-        else:
-            lane = Lane()
-            for known in reversed(records):
-                if jobs.get(known.spec.id) is known:
-                    lane.push(known, next(stamps))
-            lane.push(record, next(stamps))
-            self.records = lane
-
-    def head(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
-        records = self.records
-        if isinstance(records, Lane):
-            return records.head(jobs)
-        while records:
-            record = records[-1]
-            if jobs.get(record.spec.id) is record:
-                return record
-            records.pop()
-        return None
-
-    def take(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
-        records = self.records
-        if isinstance(records, Lane):
-            return records.take(jobs)
-        return records.pop() if self.head(jobs) is not None else None
-
-    def forget(self, jobs: dict[str, JobRecord]) -> None:
-        records = self.records
-        if isinstance(records, Lane):
-            records.forget(jobs)
-        else:
-            self.records = [record for record in records if jobs.get(record.spec.id) is record]
-
-    def vesting_ms(self, jobs: dict[str, JobRecord]) -> int | None:
-        """When the first of its jobs became due."""
-        records = self.records
-        if isinstance(records, Lane):
-            return records.vesting_ms(jobs)
-        return min([record.due_ms for record in records if jobs.get(record.spec.id) is record], default=None)
-
-    @staticmethod
-    def priority_of(head: JobRecord) -> int:
-        return head.spec.priority
-
-
-class FifoLine(Line):
-    """The waiting jobs of a FIFO zone, of whichever entrypoint, strictly in enqueue order, and one at a time: while one
-    of them runs, or waits to be tried again, no other is handed out."""
-
-    __slots__ = ("board", "heap", "held", "running")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heap: list[tuple[int, int, JobRecord]] = []
-        self.running = 0
-        self.held = 0
-        """Jobs that wait for their time: failed ones, which keep their place."""
-        self.board: str | None = None
-        """The entrypoint where it is listed: that of its first job."""
-
-    def push(self, record: JobRecord, jobs: dict[str, JobRecord], stamps: Iterator[int]) -> None:  # noqa: ARG002
-        heappush(self.heap, (record.sequence, next(stamps), record))
-
-    def head(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
-        if self.running or self.held:
-            return None
-        heap = self.heap
-        while heap:
-            record = heap[0][2]
-            if jobs.get(record.spec.id) is record:
-                return record
-            heappop(heap)
-        return None
-
-    def take(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
-        return heappop(self.heap)[2] if self.head(jobs) is not None else None
-
-    def forget(self, jobs: dict[str, JobRecord]) -> None:
-        """Its entry stays until it would be first."""
-
-    def vesting_ms(self, jobs: dict[str, JobRecord]) -> int | None:
-        """Its first job is the only one that may be had."""
-        head = self.head(jobs)
-        return None if head is None else head.due_ms
-
-    @staticmethod
-    def priority_of(head: JobRecord) -> int:  # noqa: ARG004
-        return FIFO_PRIORITY
-
-
-class Level:
-    """The clock of one priority."""
-
-    __slots__ = ("_ends", "_room", "now")
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._ends: dict[str, float] = {}
-        """Where the last turns ended of the zones that are ahead of the clock, and of some that were."""
-        self._room = SWEPT
-
-    def start_of(self, zone: str) -> float:
-        return max(self.now, self._ends.get(zone, 0.0))
-
-    def end_of(self, zone: str) -> float:
-        """Before this no turn of it starts."""
-        return self._ends.get(zone, 0.0)
-
-    def give(self, zone: str, start: float, cost: float) -> None:
-        if start > self.now:
-            self.now = start
-        ends = self._ends
-        ends[zone] = start + cost
-        if len(ends) > self._room:
-            self._ends = {one: end for one, end in ends.items() if end > self.now}
-            self._room = 2 * len(self._ends) + SWEPT
-
-
-class Board:
-    """The zones that have jobs of one entrypoint waiting, whoever is next first."""
-
-    __slots__ = ("heap", "lines", "name", "vested", "vests")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.lines: dict[str, Line] = {}
-        self.heap: list[Turn] = []
-        self.vests: list[Vest] = []
-        """The same zones by vesting time, each at least once, unless it has to wait. Not all before somebody peeks."""
-        self.vested = False
-        """Whether they are all there."""
 
 
 class FairIndex:
@@ -207,32 +42,19 @@ class FairIndex:
         self._jobs = jobs
         self._lanes = lanes
         self._stamps = stamps
-        self._rules = rules
-        """Of the zones that have any; see `limit`."""
-        self._leased = leased
-        """Zones that one worker has for itself; see `relist`."""
+        self.limits = ZoneLimits(rules, leased)
+        """What holds zones back; see `limit` and `relist`."""
         self.on = False
         """Whether turns are kept at all: since a job with a zone waits, and until somebody asks when none does."""
         self.boards: dict[str, Board] = {}
         self.fifos: dict[str, FifoLine] = {}
         """The FIFO zones that have jobs, dead ones included."""
-        self.running: dict[str, int] = {}
-        """Jobs at work, of the zones whose rules limit them; see `limit`."""
-        self._curbed = False
-        """Whether any zone has rules or is leased, and might have to wait."""
-        self._peeked = False
-        """Whether zones are kept by vesting time too: since somebody asked for that, and as long as turns are kept."""
         self._zoned = 0
         """Lines of zones on all boards."""
-        self._levels: dict[int, Level] = {}
+        self._levels = Levels()
         self._parked: dict[str, set[str]] = {}
         """Zones that have to wait, and the boards that would list them."""
-        self._paced_ms: dict[str, float] = {}
-        """When a zone with a rate may have its next job."""
-        self._timers: list[tuple[float, str]] = []
-        self._timed: set[str] = set()
-        self._promoted_to = 0
-        self._levels_max = LEVELS_MAX
+        self._vesting = VestingOrder(jobs, self.limits, self._parked)
         self._spread: dict[str, dict[str, None]] | None = None
         """On which boards each zone has a line. None until there are many boards, and somebody asks."""
         self._tops: list[tuple[Turn, str]] | None = None
@@ -259,8 +81,8 @@ class FairIndex:
         board = self._board(record.spec.entrypoint)
         line = board.lines.get(zone)
         if line is not None:
-            if self._peeked:
-                self._vests_at(board, zone, line, record.due_ms)
+            if self._vesting.kept:
+                self._vesting.comes(board, zone, line, record.due_ms)
             line.push(record, self._jobs, self._stamps)
             self._came(board, zone, line, record)
             self._is_first(board, zone, line, record)
@@ -273,12 +95,12 @@ class FairIndex:
             self._is_first(board, zone, line, record)
         self._one_more()
         priority = record.spec.priority
-        level = self._levels.get(priority) or self._level(priority)
+        level = self._levels.at(priority, self.boards)
         line.turn = priority, level.start_of(zone), record.due_ms, record.sequence, zone
         line.listed = record
         self._enter(board, line.turn)
-        if self._peeked:
-            self._enter_vest(board, (record.due_ms, zone))
+        if self._vesting.kept:
+            self._vesting.enter(board, (record.due_ms, zone))
 
     def pushed_plain(self, name: str, lane: Lane, record: JobRecord) -> None:
         """A job without a zone came to its lane: those are a zone like others."""
@@ -315,54 +137,31 @@ class FairIndex:
         zone = record.spec.zone
         assert zone is not None
         # Counted by its zone's limit in any case: a zone that runs empty may come back as one of the other kind.
-        if (running := self.running.get(zone)) is not None:
-            self.running[zone] = running + by
+        counted = self.limits.count(zone, by)
         if record.spec.fifo and (fifo := self.fifos.get(zone)) is not None:
             fifo.running += by
             self._list_fifo(zone, fifo)
-        elif by < 0 and running is not None and zone in self._parked:
+        elif by < 0 and counted and zone in self._parked:
             self.unpark(zone)
 
     def limit(self, zones: Collection[str]) -> None:
         """Their rules have changed: count their leases if those are limited now, and look whether they may go on."""
-        uncounted: dict[str, int] = {}
-        for zone in zones:
-            rules = self._rules.get(zone)
-            if rules is None or rules.running_max is None:
-                self.running.pop(zone, None)
-            elif zone not in self.running:
-                uncounted[zone] = 0
-        if uncounted:
+        if uncounted := self.limits.begin(zones):
             for job in self._jobs.values():
                 if job.state is JobState.RUNNING and job.spec.zone in uncounted:
-                    uncounted[job.spec.zone] += 1
-            self.running |= uncounted
+                    self.limits.count(job.spec.zone, 1)
         self.relist(zones)
 
     def relist(self, zones: Iterable[str]) -> None:
         """They were leased, or are no longer, or have other rules."""
-        self._curbed = bool(self._rules or self._leased)
+        self.limits.refresh()
         for zone in zones:
             self.unpark(zone)
 
     def promote(self, now_ms: int) -> None:
         """Zones whose rate lets them go on come back."""
-        timers = self._timers
-        if now_ms < self._promoted_to:
-            # The clock was set back: what was worked out before may be far ahead of it.
-            back = [zone for _, zone in timers]
-            timers.clear()
-            self._timed.clear()
-            for zone in back:
-                self.unpark(zone)
-        self._promoted_to = now_ms
-        while timers and timers[0][0] <= now_ms:
-            zone = heappop(timers)[1]
-            self._timed.discard(zone)
+        for zone in self.limits.passed(now_ms):
             self.unpark(zone)
-
-    def next_ms(self) -> float | None:
-        return self._timers[0][0] if self._timers else None
 
     def unpark(self, zone: str) -> None:
         """Whatever held it back may be over: look again."""
@@ -374,12 +173,12 @@ class FairIndex:
             if board is not None and line is not None:
                 if line.turn is None:
                     self._list(board, zone, line)
-                self._list_vest(board, zone, line)
+                self._vesting.list(board, zone, line)
 
     def switch_off(self) -> None:
         """No zone has anything waiting: turns begin anew with the next one."""
         assert self.idle
-        self.on = self._peeked = False
+        self.on = self._vesting.kept = False
         self.boards.clear()
         self._levels.clear()
         self._parked.clear()
@@ -428,7 +227,7 @@ class FairIndex:
     def take_many(self, entrypoints: Iterable[str] | None, most: int, now_ms: int) -> list[JobRecord] | None:
         """The same, many at once, if nothing depends on what becomes of each: no rules, no FIFO zones and one board.
         None if something does."""
-        if self._rules or self.fifos or len(boards := self._boards(entrypoints)) != 1:
+        if self.limits.rules or self.fifos or len(boards := self._boards(entrypoints)) != 1:
             return None
         [board] = boards.values()
         found: dict[str, JobRecord] = {}  # an undone batch lists again what may be listed still
@@ -460,86 +259,13 @@ class FairIndex:
         if names is not None:
             vests = [vest for zone in names for vest in self._vests_of(boards, zone, now_ms)[:1]]
             return sorted(vests)[:limit]
-        listed = list(boards.values())
-        self._peeked = True
-        for board in listed:
-            if not board.vested:
-                self._vest_all(board)
-        found: dict[str, int] = {}
-        passed: list[dict[str, Vest]] = [{} for _ in listed]
-        tops = [
-            (vest, n)
-            for n, board in enumerate(listed)
-            if (vest := self._top_vest(board, passed[n], now_ms)) is not None
-        ]
-        heapify(tops)
-        while tops and len(found) < limit:
-            (vesting_ms, zone), n = tops[0]
-            found.setdefault(zone, vesting_ms)  # its first entrypoint tells
-            passed[n][zone] = heappop(listed[n].vests)
-            following = self._top_vest(listed[n], passed[n], now_ms)
-            if following is None:
-                heappop(tops)
-            else:
-                heapreplace(tops, (following, n))
-        for board, some in zip(listed, passed, strict=True):
-            for vest in some.values():
-                heappush(board.vests, vest)
-        return [(vesting_ms, zone) for zone, vesting_ms in found.items()]
-
-    def may_be_had(self, zone: str, now_ms: int) -> bool:
-        """Whether nobody has leased it and no rule holds it back."""
-        return not (self._curbed and self._waits(zone, now_ms))
+        return self._vesting.first(list(boards.values()), limit, now_ms)
 
     def _vests_of(self, boards: dict[str, Board], zone: str, now_ms: int) -> list[Vest]:
-        if not self.may_be_had(zone, now_ms):
+        if self.limits.waits(zone, now_ms):
             return []
         lines = [board.lines[zone] for board in self._boards_of(zone, boards)]
         return sorted((vesting_ms, zone) for line in lines if (vesting_ms := line.vesting_ms(self._jobs)) is not None)
-
-    def _top_vest(self, board: Board, passed: dict[str, Vest], now_ms: int) -> Vest | None:
-        """The zone that is next here, left in place, without those that were passed."""
-        vests, lines = board.vests, board.lines
-        while vests:
-            listed_ms, zone = vests[0]
-            line = lines.get(zone)
-            vesting_ms = None if line is None or zone in passed else line.vesting_ms(self._jobs)
-            if vesting_ms is None:
-                heappop(vests)
-            elif not self.may_be_had(zone, now_ms):
-                heappop(vests)
-                self._parked.setdefault(zone, set()).add(board.name)
-            elif vesting_ms == listed_ms:
-                return vests[0]
-            else:
-                heapreplace(vests, (vesting_ms, zone))
-        return None
-
-    def _vests_at(self, board: Board, zone: str, line: Line, due_ms: int) -> None:
-        """Another job of it comes: listed, if that makes it earlier."""
-        vesting_ms = line.vesting_ms(self._jobs)
-        if vesting_ms is None or due_ms < vesting_ms:
-            self._enter_vest(board, (due_ms, zone))
-
-    def _list_vest(self, board: Board, zone: str, line: Line) -> None:
-        if self._peeked and zone != NO_ZONE and (vesting_ms := line.vesting_ms(self._jobs)) is not None:
-            self._enter_vest(board, (vesting_ms, zone))
-
-    def _enter_vest(self, board: Board, vest: Vest) -> None:
-        heappush(board.vests, vest)
-        if len(board.vests) > 2 * len(board.lines) + 64:
-            self._vest_all(board)
-
-    def _vest_all(self, board: Board) -> None:
-        board.vested = True
-        board.vests = vests = []
-        for zone, line in board.lines.items():
-            records = line.records
-            if type(line) is Line and type(records) is list and len(records) == 1:
-                vests.append((records[0].due_ms, zone))  # whether it is true still shows when it surfaces
-            elif zone != NO_ZONE and (vesting_ms := line.vesting_ms(self._jobs)) is not None:
-                vests.append((vesting_ms, zone))
-        heapify(vests)
 
     def _boards(self, entrypoints: Iterable[str] | None) -> dict[str, Board]:
         if entrypoints is None:
@@ -606,7 +332,7 @@ class FairIndex:
         """A job came: if it is the first of its zone there, who looks at all boards of the zone has to know."""
         if not self._firsts or (firsts := self._firsts.get(zone)) is None or line.head(self._jobs) is not record:
             return
-        heappush(firsts, (_order(line, record), board.name))
+        heappush(firsts, (order_of(line, record), board.name))
         if len(firsts) > 2 * len(self.boards) + SWEPT:
             del self._firsts[zone]
 
@@ -620,7 +346,7 @@ class FairIndex:
             if line is None or line.turn is not turn:
                 heappop(heap)
                 continue
-            if self._curbed and self._waits(zone, now_ms):
+            if self.limits.any and self.limits.waits(zone, now_ms):
                 heappop(heap)
                 line.turn = None
                 self._parked.setdefault(zone, set()).add(board.name)
@@ -630,7 +356,7 @@ class FairIndex:
                 heappop(heap)
                 self._drop(board, zone)
                 continue
-            if line.listed is head and turn[1] >= self._level(turn[0]).end_of(zone):
+            if line.listed is head and turn[1] >= self._levels.at(turn[0], self.boards).end_of(zone):
                 return turn
             line.turn, line.listed = self._turn(line, head, zone, turn), head
             heapreplace(heap, line.turn)
@@ -654,7 +380,7 @@ class FairIndex:
             heap = []
             for board in self._boards_of(zone, boards):
                 if (head := (line := board.lines[zone]).head(self._jobs)) is not None:
-                    heap.append((_order(line, head), board.name))
+                    heap.append((order_of(line, head), board.name))
             if len(heap) <= BOARDS_FEW:
                 if not heap:
                     return None
@@ -668,7 +394,7 @@ class FairIndex:
             head = None if found is None else found.head(self._jobs)
             if found is None or head is None:
                 heappop(heap)
-            elif (order := _order(found, head)) != listed:
+            elif (order := order_of(found, head)) != listed:
                 heapreplace(heap, (order, name))
             else:
                 return order, boards[name]
@@ -678,7 +404,7 @@ class FairIndex:
         self, boards: dict[str, Board], zone: str, now_ms: int, firsts: dict[str, list[First]], *, holds: bool
     ) -> Turn | None:
         """The next turn of this zone on these boards; of one that has jobs on many, that of its first job."""
-        if self._curbed and self._waits(zone, now_ms, holds=holds):
+        if self.limits.waits(zone, now_ms, holds=holds):
             return None
         on = self._boards_of(zone, boards) if zone not in firsts else []
         if zone in firsts or len(on) > BOARDS_FEW:
@@ -694,11 +420,8 @@ class FairIndex:
     def _take(self, board: Board, line: Line, turn: Turn) -> JobRecord:
         """The first job of the line, which was looked at just now."""
         zone = turn[4]
-        rules = self._rules.get(zone) if self._rules else None
-        cost = 1.0 if rules is None else 1.0 / rules.weight
-        self._level(turn[0]).give(zone, turn[1], cost)
-        if rules is not None and rules.per_second is not None:
-            self._paced_ms[zone] = self._paced_ms.get(zone, 0.0) + 1000 / rules.per_second
+        cost = self.limits.charge(zone) if self.limits.rules else 1.0
+        self._levels.at(turn[0], self.boards).give(zone, turn[1], cost)
         on_top = board.heap and board.heap[0] is line.turn
         if type(line.records) is list and len(line.records) == 1:
             # The only one of its zone, as most are where there are many zones.
@@ -725,32 +448,6 @@ class FairIndex:
         else:
             self._enter(board, following)
         return record
-
-    def _waits(self, zone: str, now_ms: int, *, holds: bool = False) -> bool:
-        """Whether it is somebody else's, or its rules hold it back just now."""
-        if not holds and zone in self._leased:
-            return True
-        rules = self._rules.get(zone)
-        if rules is None:
-            return False
-        if rules.paused:
-            return True
-        if rules.running_max is not None and self.running.get(zone, 0) >= rules.running_max:
-            return True
-        if rules.per_second is not None:
-            # A tenth of a second may be taken at once: callers come in batches.
-            spare_ms = max(100.0, 1000 / rules.per_second)
-            next_ms = self._paced_ms.get(zone, 0.0)
-            if next_ms < now_ms - spare_ms:
-                self._paced_ms[zone] = next_ms = now_ms - spare_ms
-            elif next_ms > now_ms + spare_ms:
-                self._paced_ms[zone] = next_ms = now_ms + spare_ms  # the clock was set back
-            if next_ms + 1000 / rules.per_second > now_ms:
-                if zone not in self._timed:
-                    self._timed.add(zone)
-                    heappush(self._timers, (next_ms + 1000 / rules.per_second, zone))
-                return True
-        return False
 
     # --- Listing ---
 
@@ -794,23 +491,12 @@ class FairIndex:
     def _turn(self, line: Line, head: JobRecord, zone: str, before: Turn | None) -> Turn:
         """How this job of it is listed. One that was listed with the same priority keeps its start."""
         priority = line.priority_of(head)
-        level = self._levels.get(priority) or self._level(priority)
+        level = self._levels.at(priority, self.boards)
         if before is not None and before[0] == priority:
             start = max(before[1], level.end_of(zone))
         else:
             start = level.start_of(zone)
         return priority, start, head.due_ms, head.sequence, zone
-
-    def _level(self, priority: int) -> Level:
-        level = self._levels.get(priority)
-        if level is None:
-            if len(self._levels) >= self._levels_max:
-                # A queue that counts its priorities up leaves most of them behind for good.
-                used = {turn[0] for board in self.boards.values() for turn in board.heap}
-                self._levels = {known: clock for known, clock in self._levels.items() if known in used}
-                self._levels_max = max(LEVELS_MAX, 2 * len(used))
-            level = self._levels[priority] = Level()
-        return level
 
     def _list_fifo(self, zone: str, fifo: FifoLine) -> None:
         """It stands on the board of its first job, if that may be had."""
@@ -829,7 +515,7 @@ class FairIndex:
             self._one_more()
         if fifo.turn is None or fifo.listed is not head:
             self._list(board, zone, fifo)
-            self._list_vest(board, zone, fifo)
+            self._vesting.list(board, zone, fifo)
 
     def _drop(self, board: Board, zone: str) -> None:
         """Nothing of it waits here any more."""
@@ -842,7 +528,3 @@ class FairIndex:
                 parked.discard(board.name)
                 if not parked:
                     del self._parked[zone]
-
-
-def _order(line: Line, head: JobRecord) -> Key:
-    return line.priority_of(head), head.due_ms, head.sequence

@@ -14,9 +14,9 @@ import msgspec
 from casque.errors import JobNotFoundError, JobStateError, LeaseLostError
 from casque.state.events import Claimed
 from casque.state.facet import Facet
-from casque.state.fair import FifoLine
 from casque.state.ready import ReadyIndex
 from casque.state.shard import ShardFacet
+from casque.state.zone_lines import FifoLine
 from casque.types import Attempt, JobRecord, JobSpec, JobState, Reach, ZoneLease, ZoneRules
 
 if TYPE_CHECKING:

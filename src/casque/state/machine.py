@@ -364,11 +364,14 @@ class State:
         limit: int,
         now_ms: int,
     ) -> None:
-        for job in islice(self.table.ready.upcoming(), LOOKED_AHEAD if len(found) < limit else 0):
+        ready = self.table.ready
+        for job in islice(ready.upcoming(), LOOKED_AHEAD if len(found) < limit else 0):
             zone = job.spec.zone
             if zone is None or zone in found or (names is not None and zone not in names):
                 continue
-            if (through is None or job.spec.entrypoint in through) and self.table.ready.fair.may_be_had(zone, now_ms):
+            if (through is None or job.spec.entrypoint in through) and not self.table.ready.fair.limits.waits(
+                zone, now_ms
+            ):
                 found[zone] = PeekedZone(zone, job.due_ms, False, self.is_fifo(zone))
                 if len(found) == limit:
                     return

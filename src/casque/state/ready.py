@@ -115,7 +115,7 @@ class ReadyIndex:
         delayed = self._delayed
         while delayed and self._jobs.get(delayed[0][2].spec.id) is not delayed[0][2]:
             heappop(delayed)
-        paced_ms = self.fair.next_ms()
+        paced_ms = self.fair.limits.next_ms()
         if paced_ms is None or (delayed and delayed[0][0] <= paced_ms):
             return delayed[0][0] if delayed else None
         return ceil(paced_ms)

@@ -14,6 +14,7 @@ from casque.errors import InvalidInputError
 from casque.service import Outcome
 from casque.service.requests import Ack, Cancel, Dequeue, Enqueue, Nack, Retry, Settle, SetZone
 from casque.state import Expire, Observed, State, fair
+from casque.state.zone_lines import Line
 from casque.types import JobRecord, JobSpec, JobState, ZoneRules
 
 
@@ -328,7 +329,16 @@ def test_a_zone_with_jobs_costs_little_and_one_without_nothing() -> None:
     state.commit(writer="w", batch=0, at_ms=1_000)
     assert not state.has_due(None, 1_000)
     fair = state.ready.fair
-    held = (state.zone_jobs, fair.boards, fair.running, fair.fifos, fair._levels, fair._parked, fair._paced_ms)
+    limits = fair.limits
+    held = (
+        state.zone_jobs,
+        fair.boards,
+        limits.running,
+        fair.fifos,
+        fair._levels.known,
+        fair._parked,
+        limits.paced_ms,
+    )
     assert not any(held)
 
 
@@ -384,11 +394,11 @@ def test_a_claim_from_many_zones_and_entrypoints_looks_only_at_what_it_takes(
 
 def count_heads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     looks = [0]
-    head = fair.Line.head
+    head = Line.head
 
-    def counted(line: fair.Line, jobs: dict[str, JobRecord]) -> JobRecord | None:
+    def counted(line: Line, jobs: dict[str, JobRecord]) -> JobRecord | None:
         looks[0] += 1
         return head(line, jobs)
 
-    monkeypatch.setattr(fair.Line, "head", counted)
+    monkeypatch.setattr(Line, "head", counted)
     return looks
