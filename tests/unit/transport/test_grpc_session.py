@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import grpc
 import pytest
 
 from casque.clock import SystemClock, system_random
-from casque.errors import JobNotFoundError
+from casque.errors import JobNotFoundError, UnknownOutcomeError
 from casque.service import Lease
 from casque.service.requests import Dequeue
 from casque.testing.clock import settle
@@ -18,6 +19,7 @@ from casque.transport.border import admit
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.door import Door, GrpcLimits
+from casque.transport.grpc.refusals import as_refusal
 from casque.transport.grpc.session import Session
 from casque.types import JobRecord, JobState
 from tests.support.over_grpc import over_grpc
@@ -135,3 +137,15 @@ async def test_answers_of_any_size_come_back_through_packets_of_any_size(limit: 
         assert [job.id for job in beaten if isinstance(job, JobRecord)] == [job.id for job in added]
         assert isinstance(beaten[-1], JobNotFoundError)
         assert len(await client.jobs()) == 30
+
+
+def test_a_connection_that_breaks_while_it_is_answered_is_no_failure_of_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO"):
+        refusal = as_refusal(grpc.aio.InternalError('Failed "execute_batch"'))
+
+    assert isinstance(refusal, UnknownOutcomeError)
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert isinstance(as_refusal(RuntimeError("a bug")), UnknownOutcomeError)
+    assert caplog.records[-1].levelname == "ERROR"

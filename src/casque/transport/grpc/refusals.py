@@ -24,6 +24,10 @@ def as_refusal(error: Exception) -> CasqueError:
     """An unexpected exception is a bug: log it here, and answer with an unknown outcome."""
     if isinstance(error, CasqueError):
         return error
+    if isinstance(error, grpc.aio.InternalError):
+        # gRPC cannot send or receive any more: the connection broke, or the server's grace period has ended.
+        log.info("the connection to a caller broke off before its answer was sent: %s", error)
+        return cut_off()
     log.error("a call failed unexpectedly", exc_info=error)
     return UnknownOutcomeError(f"the broker failed on this call ({type(error).__name__}); its log says more")
 
