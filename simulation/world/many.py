@@ -85,9 +85,11 @@ def simulate_by_name(seed: int, *, profile: str, layout: str, duration_s: float 
     """A run in another process: only names travel there. Where all are asked for, seeds take turns."""
     # A world is full of cycles, and they die with it: a collection every few worlds costs less than many in each.
     gc.disable()
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()  # modules, not worth another look. Later there may be a world among them, which would stay
     if seed % COLLECTED == 0:
         gc.collect()
-        gc.freeze()  # what is left are modules, not worth another look
     layouts = list(LAYOUTS) if layout == ALL else [layout]
     profiles = list(PROFILES) if profile == ALL else [profile]
     chosen = LAYOUTS[layouts[seed % len(layouts)]]
