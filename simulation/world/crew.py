@@ -36,6 +36,7 @@ from simulation.world.fleet import Fleet
 from simulation.world.foreign import Foreigners
 from simulation.world.guarded import Guarded
 from simulation.world.history import History
+from simulation.world.holders import Holders
 from simulation.world.invariants import Invariant, Violation
 from simulation.world.movers import Movers
 from simulation.world.profile import PAYLOAD_MAX, Fault
@@ -114,7 +115,8 @@ class Crew:
         guarded = Guarded(life, self) if layout.guarded else None
         stalled = Stalled(life, self, readers) if readers is not None and layout.stalled else None
         movers = Movers(life, self) if layout.moved else None
-        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers)
+        holders = Holders(life, self) if life.world.profile.holders else None
+        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers, holders)
         self._others = [some for some in others if some is not None]
 
     def begin(self) -> None:
@@ -607,8 +609,8 @@ class Crew:
     def _tidy_request(self) -> Request:
         return self._request(Verb.TIDY, lambda *_: lambda life: life.builder().tidy())
 
-    def _admit_request(self) -> Request:
-        """Staged anew with every attempt, as a task that is run twice does it."""
+    def _admit_request(self, only: str | None = None) -> Request:
+        """Staged anew with every attempt, as a task that is run twice does it. `only`: the zone of all of its jobs."""
         rng = self._rng
         parts = rng.choice((1, 1, 2))
         items = parts * rng.choice((1, 2, 4))
@@ -616,6 +618,7 @@ class Crew:
         keys = [rng.choice(KEYS) if rng.random() < 0.1 else None for _ in range(items)]
         customers = [zone for zone in self._zones if zone in ZONES]
         zones = [rng.choice((None, *customers)) if self._world.zoned else None for _ in range(items)]
+        zones = zones if only is None else [only] * items
         delays = [rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None for _ in range(items)]
         source = rng.choice((self._life.node.name, "everybody"))
         number = len(self._world.history.requests)
@@ -892,6 +895,8 @@ class Crew:
 
     ask, pause = _ask, _pause
     settle_request, dequeue_request = _settle_request, _dequeue_request
+    admit_request, resize_request = _admit_request, _resize_request
+    lease_zone_request, held_dequeue_request, on_zone = _lease_zone_request, _held_dequeue_request, _on_zone
     some_entrypoints = _some_entrypoints
 
     @property

@@ -132,6 +132,8 @@ class Profile:
     """From how many commits ago tenants read their events: mostly those are gone by then."""
     hedged: bool = False
     """Whether some who admit send their batch twice at the same time, through two queues."""
+    holders: int = 0
+    """How many there are in each process of a ring who lease a zone, empty it, and have jobs admitted to it."""
     settings: QueueSettings = field(default_factory=_settings)
 
     @property
