@@ -35,12 +35,14 @@ from simulation.world.copies import Copies
 from simulation.world.fleet import Fleet
 from simulation.world.foreign import Foreigners
 from simulation.world.guarded import Guarded
+from simulation.world.heirs import Heirs
 from simulation.world.history import History
 from simulation.world.holders import Holders
 from simulation.world.invariants import Invariant, Violation
 from simulation.world.movers import Movers
 from simulation.world.profile import PAYLOAD_MAX, Fault
 from simulation.world.readers import Readers
+from simulation.world.settlers import Settlers
 from simulation.world.stalled import Stalled
 from simulation.world.tenants import TENANTS, Orders, order, peep
 from simulation.world.wire import CALL
@@ -116,8 +118,10 @@ class Crew:
         stalled = Stalled(life, self, readers) if readers is not None and layout.stalled else None
         movers = Movers(life, self) if layout.moved else None
         holders = Holders(life, self) if life.world.profile.holders else None
-        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers, holders)
-        self._others = [some for some in others if some is not None]
+        heirs = Heirs(life, self) if life.world.profile.heirs else None
+        settlers = Settlers(life, self) if life.world.profile.settlers else None
+        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers)
+        self._others = [some for some in (*others, holders, heirs, settlers) if some is not None]
 
     def begin(self) -> None:
         if not self._world.healed:
@@ -895,7 +899,7 @@ class Crew:
 
     ask, pause = _ask, _pause
     settle_request, dequeue_request = _settle_request, _dequeue_request
-    admit_request, resize_request = _admit_request, _resize_request
+    admit_request, resize_request, tidy_request, on_job = _admit_request, _resize_request, _tidy_request, _on_job
     lease_zone_request, held_dequeue_request, on_zone = _lease_zone_request, _held_dequeue_request, _on_zone
     some_entrypoints = _some_entrypoints
 

@@ -134,6 +134,10 @@ class Profile:
     """Whether some who admit send their batch twice at the same time, through two queues."""
     holders: int = 0
     """How many there are in each process of a ring who lease a zone, empty it, and have jobs admitted to it."""
+    settlers: bool = False
+    """Whether somebody empties a zone of a ring whenever that is resized, and repeats what was asked before."""
+    heirs: int = 0
+    """How many names of jobs pass from one tenant to another at a time, in each process."""
     settings: QueueSettings = field(default_factory=_settings)
 
     @property

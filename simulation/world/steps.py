@@ -28,7 +28,7 @@ from simulation.world.onlooker import Effect
 from simulation.world.shelves import Shelves
 from simulation.world.stories import go_on
 from simulation.world.tenancies import check_tenancies
-from simulation.world.tenants import TENANTS
+from simulation.world.tenants import RENAMED
 from simulation.world.vigils import length_s
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class _Step:
 
     def _check_new(self, record: JobRecord) -> None:
         h = self._h
-        if record.spec.zone in TENANTS and (fate := h.fates.get(record.id)) is not None and fate.endings is not None:
+        if record.spec.zone in RENAMED and (fate := h.fates.get(record.id)) is not None and fate.endings is not None:
             # A tenant chose this id. Its request was sent twice, and the second copy arrived after the queue forgot the
             # first: that is another job of the same name. `_check_asked_for` judges whether it may.
             del h.fates[record.id]

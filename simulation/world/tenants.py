@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from simulation.world.life import Life
 
 TENANTS = ("globex", "initech")
+OWNER, HEIR = "soylent", "wonka"
+"""Two whose jobs have the same names, one after the other. In a ring of several shards they are in different ones."""
+RENAMED = frozenset({*TENANTS, OWNER, HEIR})
+"""Zones in which the name of a job that has ended may be that of another one."""
 
 
 class Orders:

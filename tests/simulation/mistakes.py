@@ -139,6 +139,8 @@ HEDGED = replace(CALM, name="hedged", hedged=True, reads={Fault.READ_SLOW: 0.15}
 """Batches are admitted through two queues at once, and some reads take long."""
 HELD = replace(CALM, name="held", holders=2)
 """Zones are leased and empty while the ring changes, and jobs are admitted to them."""
+HEIRS = replace(CALM, name="heirs", heirs=2)
+"""Names of jobs pass from one tenant to another, and those who had them act on them."""
 NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
 """Tenants read events that are still there."""
 SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
@@ -241,6 +243,9 @@ _RULES: list[_Row] = [
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_watch_whatever_is_added, LOG, NEIGHBOURS, Invariant.TENANTS),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, LOG, HEIRS, Invariant.CAUSED),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, DOCUMENT, HEIRS, Invariant.CAUSED),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, RING, HEIRS, Invariant.CAUSED),
     (tenant_mutations.one_tenants_requests_push_out_anothers, DOCUMENT, KEYED, Invariant.ONE_EFFECT),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
@@ -325,6 +330,7 @@ _RINGS: list[_Row] = [
     (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_admit, RING, HELD, Invariant.ONE_PLACE),
+    (ring_mutations.jobs_looked_for_before_requests, RING, HEIRS, Invariant.CAUSED),
 ]
 
 BULKY = replace(CALM, name="bulky", large=0.7, reads={Fault.READ_SLOW: 0.5})
