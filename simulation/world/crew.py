@@ -898,7 +898,7 @@ class Crew:
     # --- For others in the same process ---
 
     ask, pause = _ask, _pause
-    settle_request, dequeue_request = _settle_request, _dequeue_request
+    settle_request, dequeue_request, look_request = _settle_request, _dequeue_request, _look_request
     admit_request, resize_request, tidy_request, on_job = _admit_request, _resize_request, _tidy_request, _on_job
     lease_zone_request, held_dequeue_request, on_zone = _lease_zone_request, _held_dequeue_request, _on_zone
     some_entrypoints = _some_entrypoints

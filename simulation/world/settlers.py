@@ -14,14 +14,13 @@ from casque.client.queue import NewJob
 from casque.clock import Random
 from casque.errors import CasqueError
 from simulation.world.asked import Request, Send, Through, Verb
-from simulation.world.ring import REMEMBERED_S
+from simulation.world.ring import REMEMBERED_S, RingHistory
 
 if TYPE_CHECKING:
     from simulation.world.crew import Crew
     from simulation.world.life import Life
 
 ZONE = "acme"
-SIZES = (1, 2, 3, 4)
 """Its home is the first shard of a ring of one or three, and the second of a ring of two or four."""
 MARGIN_S = 0.3
 """What a call may take, which has to arrive before its request is forgotten."""
@@ -42,30 +41,31 @@ class Settlers:
         return [self._settle()] if self._life.node.name == "n1" else []
 
     async def _settle(self) -> None:
-        size = self._rng.choice(SIZES)
         while not self._world.healed:
             visitor = self._life.visitor()
             try:
                 async with visitor.queue:
                     await self._life.clock.sleep(self._rng.uniform(0.1, 1.0))
-                    size = size % len(SIZES) + 1
-                    await self._move(size)
+                    await self._move()
                     await self._crew.ask(self._enqueue_request(None), visitor)
             except CasqueError as error:
                 self._world.trace.note(self._life.name, f"a settler could not open: {type(error).__name__}")
 
-    async def _move(self, size: int) -> None:
-        crew, sleep, now = self._crew, self._life.clock.sleep, self._world.loop.time
-        began_s = now()
-        request = self._enqueue_request(f"settler {len(self._world.history.requests)}")
+    async def _move(self) -> None:
+        crew, sleep, now, history = self._crew, self._life.clock.sleep, self._world.loop.time, self._world.history
+        assert isinstance(history, RingHistory)
+        # A request that is repeated lets its older homes know of the new ring, as does everything that is added.
+        began_s, repeated = now(), self._rng.random() < 0.5
+        request = self._enqueue_request(f"settler {len(history.requests)}")
         for job_id in await crew.ask(request) or ():
             await crew.ask(crew.on_job(Verb.CANCEL, job_id))
-        await crew.ask(crew.resize_request(size))
+        await crew.ask(crew.resize_request(1 if history.root is None or history.root.size % 2 == 0 else 2))
         while now() - began_s < GONE_S and not self._world.healed:
             await crew.ask(crew.tidy_request())
             await sleep(self._rng.uniform(0.2, 0.5))
-            if now() - began_s < REMEMBERED_S - MARGIN_S:
+            if repeated and now() - began_s < REMEMBERED_S - MARGIN_S:
                 await crew.ask(request)
+            await crew.ask(crew.look_request())
 
     def _enqueue_request(self, request_id: str | None) -> Request:
         history = self._world.history

@@ -139,6 +139,16 @@ HEDGED = replace(CALM, name="hedged", hedged=True, reads={Fault.READ_SLOW: 0.15}
 """Batches are admitted through two queues at once, and some reads take long."""
 HELD = replace(CALM, name="held", holders=2)
 """Zones are leased and empty while the ring changes, and jobs are admitted to them."""
+SETTLERS = replace(
+    CALM,
+    name="settlers",
+    settlers=True,
+    leisure=20.0,
+    latency_s=(0.002, 0.01),
+    skew_s=8.0,
+    every_s={Fault.CLOCK_JUMP: 4.0},
+)
+"""Little is asked but by those who move the ring under an empty zone, and clocks differ by more than it remembers."""
 HEIRS = replace(CALM, name="heirs", heirs=2)
 """Names of jobs pass from one tenant to another, and those who had them act on them."""
 NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
@@ -323,13 +333,19 @@ _RINGS: list[_Row] = [
     (ring_mutations.zones_with_dead_jobs_alone_count_as_gone, RING, DROWSY, Invariant.ONE_PLACE),
     (ring_mutations.request_ids_not_looked_for_in_old_homes, RING, CALM, Invariant.ONE_EFFECT),
     (ring_mutations.old_sizes_forgotten_while_zones_are_there, RING, CALM, Invariant.REACHED),
-    (ring_mutations.old_sizes_forgotten_without_telling_the_shards, RING, DROWSY, Invariant.REACHED),
+    (ring_mutations.old_sizes_forgotten_without_telling_the_shards, RING, SETTLERS, Invariant.REACHED),
     (ring_mutations.rules_not_copied_to_shards_that_are_added, RING, DROWSY, Invariant.ZONES),
     (ring_mutations.rules_copied_over_newer_ones, RING, CALM, Invariant.ZONES),
     (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, RING, DROWSY, Invariant.ONE_EFFECT),
     (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_admit, RING, HELD, Invariant.ONE_PLACE),
+    (
+        ring_mutations.times_of_two_machines_compared_by_those_who_forget_sizes,
+        RING,
+        SETTLERS,
+        Invariant.ONE_EFFECT,
+    ),
     (ring_mutations.jobs_looked_for_before_requests, RING, HEIRS, Invariant.CAUSED),
 ]
 
