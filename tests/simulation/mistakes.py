@@ -372,7 +372,7 @@ _EVERYWHERE: list[_Row] = [
 """What a plain queue must not do, done in the shards of rings and behind brokers."""
 
 _SERVICES: list[_Row] = [
-    (served_mutations.request_ids_lost_on_the_wire, SERVED, CUT_OFF, Invariant.ABSENT),
+    (served_mutations.request_ids_lost_on_the_wire, SERVED, CUT_OFF, Invariant.ONE_EFFECT),
     (served_mutations.tokens_lost_on_the_wire, SERVED, CALM, Invariant.TOKENS),
     (served_mutations.answered_before_it_was_asked_of_the_queue, SERVED, CALM, Invariant.DURABLE),
     (served_mutations.calls_lost_with_their_connection_called_failed, SERVED, BRUTAL, Invariant.ABSENT),
