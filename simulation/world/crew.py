@@ -39,6 +39,7 @@ from simulation.world.heirs import Heirs
 from simulation.world.history import History
 from simulation.world.holders import Holders
 from simulation.world.invariants import Invariant, Violation
+from simulation.world.keepers import Keepers
 from simulation.world.movers import Movers
 from simulation.world.profile import PAYLOAD_MAX, Fault
 from simulation.world.readers import Readers
@@ -120,8 +121,9 @@ class Crew:
         holders = Holders(life, self) if life.world.profile.holders else None
         heirs = Heirs(life, self) if life.world.profile.heirs else None
         settlers = Settlers(life, self) if life.world.profile.settlers else None
+        keepers = Keepers(life, self) if life.world.profile.keepers else None
         others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers)
-        self._others = [some for some in (*others, holders, heirs, settlers) if some is not None]
+        self._others = [some for some in (*others, holders, heirs, settlers, keepers) if some is not None]
 
     def begin(self) -> None:
         if not self._world.healed:

@@ -134,6 +134,8 @@ class Profile:
     """Whether some who admit send their batch twice at the same time, through two queues."""
     holders: int = 0
     """How many there are in each process of a ring who lease a zone, empty it, and have jobs admitted to it."""
+    keepers: bool = False
+    """Whether clocks that are days ahead decide what is deleted from the archive."""
     settlers: bool = False
     """Whether somebody empties a zone of a ring whenever that is resized, and repeats what was asked before."""
     heirs: int = 0

@@ -149,6 +149,13 @@ SETTLERS = replace(
     every_s={Fault.CLOCK_JUMP: 4.0},
 )
 """Little is asked but by those who move the ring under an empty zone, and clocks differ by more than it remembers."""
+AHEAD = replace(
+    CALM,
+    name="ahead",
+    keepers=True,
+    settings=replace(CALM.settings, archive_retention=timedelta(days=2)),
+)
+"""Hours of the archive are kept for two days, and some clocks are many days ahead."""
 HEIRS = replace(CALM, name="heirs", heirs=2)
 """Names of jobs pass from one tenant to another, and those who had them act on them."""
 NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
@@ -507,6 +514,8 @@ _TRIALS: list[_Row] = [
     (trial_mutations.purges_whose_payloads_cannot_be_looked_for_called_failed, DOCUMENT, FADING, Invariant.ABSENT),
     (trial_mutations.unread_claims_of_a_repeated_request_given_back, DOCUMENT, HAZY, Invariant.TOKENS),
     (trial_mutations.unread_claims_given_back_by_a_task_of_their_own, DOCUMENT, HAZY, Invariant.GIVEN_BACK),
+    (trial_mutations.archives_kept_by_whatever_the_clock_says, LOG, AHEAD, Invariant.ARCHIVED),
+    (trial_mutations.clocks_of_keepers_believed_from_their_start, LOG, AHEAD, Invariant.ARCHIVED),
     (turn_mutations.stale_turns_recognised_by_number, LOG, COARSE, Invariant.CLAIMABLE),
     (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
 ]

@@ -26,6 +26,7 @@ from simulation.world.layout import (
 )
 from simulation.world.profile import DISK, ROLLING
 from tests.simulation.mistakes import (
+    AHEAD,
     BLURRED,
     BULKY,
     BUSY,
@@ -138,6 +139,7 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (RING, HEIRS),
         (RING, SETTLERS),
         (LOG, HEIRS),
+        (LOG, AHEAD),
         (DOCUMENT, HEIRS),
         (SERVED, CLOSING),
         (WATCHED, CUT_OFF),
