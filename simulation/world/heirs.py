@@ -16,7 +16,7 @@ from casque.clock import Random
 from casque.errors import CasqueError, JobNotFoundError
 from casque.types import JobRecord, JobSpec
 from simulation.world.asked import Call, Request, Send, Through, Verb
-from simulation.world.tenants import HEIR, OWNER, border
+from simulation.world.tenants import HEIR, NAMESAKE, OWNER, border
 
 if TYPE_CHECKING:
     from simulation.world.crew import Crew
@@ -82,7 +82,7 @@ class Heirs:
         end = _ending(verb, name, request_id)
         if not await self._end(self._request(verb, end, request_id=request_id, job_id=name), found=True):
             return
-        if await self._add(name, HEIR, 1.0) and self._world.loop.time() - began_s < SOON_S:
+        if await self._add(name, NAMESAKE, 1.0) and self._world.loop.time() - began_s < SOON_S:
             try:
                 await end(self._life)
             except CasqueError as error:

@@ -28,7 +28,7 @@ from simulation.world.onlooker import Effect
 from simulation.world.shelves import Shelves
 from simulation.world.stories import go_on
 from simulation.world.tenancies import check_tenancies
-from simulation.world.tenants import RENAMED
+from simulation.world.tenants import PASSED_ON, RENAMED
 from simulation.world.vigils import length_s
 
 if TYPE_CHECKING:
@@ -474,7 +474,7 @@ class _Step:
         if not endings:
             others = any(request.verb in (Verb.ACK, Verb.WITHDRAW) for request in h.by_job.get(record.id, ()))
             h.broken(
-                Invariant.TOKENS if others else Invariant.CAUSED,
+                PASSED_ON.get(record.spec.zone or "", Invariant.TOKENS if others else Invariant.CAUSED),
                 f"job {record.id[:8]} (token {record.token}, {record.state}) left, and nobody who might asked for it",
             )
         h.checked[Invariant.CAUSED] += 1

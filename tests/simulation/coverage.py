@@ -171,7 +171,6 @@ GAPS: dict[tuple[str, str], str] = {
     ("Readers see what happened", "log"): _READ_FROM_THE_STORE,
     ("Readers see what happened", "brokers"): "readers come to brokers by a wire: see gRPC",
     ("Readers see what happened", "ring"): _NOT_SIMULATED,
-    ("Tenants do not see each other", "ring"): _NOT_SIMULATED,
     ("A copy is a queue of its own", "document"): _COPIED_WHERE_LED,
     ("A copy is a queue of its own", "log"): _COPIED_WHERE_LED,
     ("A copy is a queue of its own", "ring"): _COPIED_WHERE_LED,

@@ -260,9 +260,9 @@ _RULES: list[_Row] = [
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_watch_whatever_is_added, LOG, NEIGHBOURS, Invariant.TENANTS),
-    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, LOG, HEIRS, Invariant.CAUSED),
-    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, DOCUMENT, HEIRS, Invariant.CAUSED),
-    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, RING, HEIRS, Invariant.CAUSED),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, LOG, HEIRS, Invariant.TENANTS),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, DOCUMENT, HEIRS, Invariant.TENANTS),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, RING, HEIRS, Invariant.TENANTS),
     (tenant_mutations.one_tenants_requests_push_out_anothers, DOCUMENT, KEYED, Invariant.ONE_EFFECT),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
@@ -353,7 +353,7 @@ _RINGS: list[_Row] = [
         SETTLERS,
         Invariant.ONE_EFFECT,
     ),
-    (ring_mutations.jobs_looked_for_before_requests, RING, HEIRS, Invariant.CAUSED),
+    (ring_mutations.jobs_looked_for_before_requests, RING, HEIRS, Invariant.ONE_EFFECT),
 ]
 
 BULKY = replace(CALM, name="bulky", large=0.7, reads={Fault.READ_SLOW: 0.5})
