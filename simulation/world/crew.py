@@ -35,11 +35,15 @@ from simulation.world.copies import Copies
 from simulation.world.fleet import Fleet
 from simulation.world.foreign import Foreigners
 from simulation.world.guarded import Guarded
+from simulation.world.heirs import Heirs
 from simulation.world.history import History
+from simulation.world.holders import Holders
 from simulation.world.invariants import Invariant, Violation
+from simulation.world.keepers import Keepers
 from simulation.world.movers import Movers
 from simulation.world.profile import PAYLOAD_MAX, Fault
 from simulation.world.readers import Readers
+from simulation.world.settlers import Settlers
 from simulation.world.stalled import Stalled
 from simulation.world.tenants import TENANTS, Orders, order, peep
 from simulation.world.wire import CALL
@@ -114,8 +118,12 @@ class Crew:
         guarded = Guarded(life, self) if layout.guarded else None
         stalled = Stalled(life, self, readers) if readers is not None and layout.stalled else None
         movers = Movers(life, self) if layout.moved else None
+        holders = Holders(life, self) if life.world.profile.holders else None
+        heirs = Heirs(life, self) if life.world.profile.heirs else None
+        settlers = Settlers(life, self) if life.world.profile.settlers else None
+        keepers = Keepers(life, self) if life.world.profile.keepers else None
         others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers)
-        self._others = [some for some in others if some is not None]
+        self._others = [some for some in (*others, holders, heirs, settlers, keepers) if some is not None]
 
     def begin(self) -> None:
         if not self._world.healed:
@@ -607,8 +615,8 @@ class Crew:
     def _tidy_request(self) -> Request:
         return self._request(Verb.TIDY, lambda *_: lambda life: life.builder().tidy())
 
-    def _admit_request(self) -> Request:
-        """Staged anew with every attempt, as a task that is run twice does it."""
+    def _admit_request(self, only: str | None = None) -> Request:
+        """Staged anew with every attempt, as a task that is run twice does it. `only`: the zone of all of its jobs."""
         rng = self._rng
         parts = rng.choice((1, 1, 2))
         items = parts * rng.choice((1, 2, 4))
@@ -616,6 +624,7 @@ class Crew:
         keys = [rng.choice(KEYS) if rng.random() < 0.1 else None for _ in range(items)]
         customers = [zone for zone in self._zones if zone in ZONES]
         zones = [rng.choice((None, *customers)) if self._world.zoned else None for _ in range(items)]
+        zones = zones if only is None else [only] * items
         delays = [rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None for _ in range(items)]
         source = rng.choice((self._life.node.name, "everybody"))
         number = len(self._world.history.requests)
@@ -891,7 +900,9 @@ class Crew:
     # --- For others in the same process ---
 
     ask, pause = _ask, _pause
-    settle_request, dequeue_request = _settle_request, _dequeue_request
+    settle_request, dequeue_request, look_request = _settle_request, _dequeue_request, _look_request
+    admit_request, resize_request, tidy_request, on_job = _admit_request, _resize_request, _tidy_request, _on_job
+    lease_zone_request, held_dequeue_request, on_zone = _lease_zone_request, _held_dequeue_request, _on_zone
     some_entrypoints = _some_entrypoints
 
     @property

@@ -132,6 +132,14 @@ class Profile:
     """From how many commits ago tenants read their events: mostly those are gone by then."""
     hedged: bool = False
     """Whether some who admit send their batch twice at the same time, through two queues."""
+    holders: int = 0
+    """How many there are in each process of a ring who lease a zone, empty it, and have jobs admitted to it."""
+    keepers: bool = False
+    """Whether clocks that are days ahead decide what is deleted from the archive."""
+    settlers: bool = False
+    """Whether somebody empties a zone of a ring whenever that is resized, and repeats what was asked before."""
+    heirs: int = 0
+    """How many names of jobs pass from one tenant to another at a time, in each process."""
     settings: QueueSettings = field(default_factory=_settings)
 
     @property

@@ -30,7 +30,7 @@ from simulation.world.past_state import AnyState, PastState
 from simulation.world.shelves import Shelves
 from simulation.world.stories import go_on
 from simulation.world.tenancies import check_tenancies
-from simulation.world.tenants import TENANTS
+from simulation.world.tenants import PASSED_ON, RENAMED
 from simulation.world.vigils import length_s
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class _Step:
 
     def _check_new(self, record: JobRecord) -> None:
         h = self._h
-        if record.spec.zone in TENANTS and (fate := h.fates.get(record.id)) is not None and fate.endings is not None:
+        if record.spec.zone in RENAMED and (fate := h.fates.get(record.id)) is not None and fate.endings is not None:
             # A tenant chose this id. Its request was sent twice, and the second copy arrived after the queue forgot the
             # first: that is another job of the same name. `_check_asked_for` judges whether it may.
             del h.fates[record.id]
@@ -490,7 +490,7 @@ class _Step:
         if not endings:
             others = any(request.verb in (Verb.ACK, Verb.WITHDRAW) for request in h.by_job.get(record.id, ()))
             h.broken(
-                Invariant.TOKENS if others else Invariant.CAUSED,
+                PASSED_ON.get(record.spec.zone or "", Invariant.TOKENS if others else Invariant.CAUSED),
                 f"job {record.id[:8]} (token {record.token}, {record.state}) left, and nobody who might asked for it",
             )
         h.checked[Invariant.CAUSED] += 1

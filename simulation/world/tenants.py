@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from simulation.world.life import Life
 
 TENANTS = ("globex", "initech")
+OWNER, HEIR, NAMESAKE = "soylent", "wonka", "stark"
+"""Jobs of the second and third get names that a job of the first had. A ring of several shards has them elsewhere."""
+RENAMED = frozenset({*TENANTS, OWNER, HEIR, NAMESAKE})
+"""Zones in which the name of a job that has ended may be that of another one."""
+PASSED_ON = {HEIR: Invariant.TENANTS, NAMESAKE: Invariant.ONE_EFFECT}
+"""What is broken if a job of these leaves and no request since it came explains it."""
 
 
 class Orders:

@@ -40,13 +40,13 @@ from simulation.world.layout import (
     WATCHED_RING,
     Layout,
 )
-from tests.simulation.mistakes import LED_RING_TIGHT, MISTAKES
+from tests.simulation.mistakes import LED_RING_TIGHT, LOG_LONG, MISTAKES
 from tests.simulation.search_mistakes import first_seeds
 
 RING_BROKERS = (LED_RING, LED_RING_TIGHT, FLEET_RING, WATCHED_RING, COPIED_RING, MOVED_RING)
 WAYS: dict[str, tuple[Layout, ...]] = {
     "document": (DOCUMENT, FLEET_DOCUMENT, MOVED_DOCUMENT, CONVERTING),
-    "log": (LOG, FLEET, CONVERTING),
+    "log": (LOG, LOG_LONG, FLEET, CONVERTING),
     "brokers": (LED, LED_DOCUMENT, COPIED, COPIED_DOCUMENT),
     "gRPC": (SERVED, FLEET_SERVED, WATCHED, STALLED, FOREIGN, GUARDED, MOVED, COPIED, COPIED_DOCUMENT, *RING_BROKERS),
     "ring": (RING,),
@@ -171,7 +171,6 @@ GAPS: dict[tuple[str, str], str] = {
     ("Readers see what happened", "log"): _READ_FROM_THE_STORE,
     ("Readers see what happened", "brokers"): "readers come to brokers by a wire: see gRPC",
     ("Readers see what happened", "ring"): _NOT_SIMULATED,
-    ("Tenants do not see each other", "ring"): _NOT_SIMULATED,
     ("A copy is a queue of its own", "document"): _COPIED_WHERE_LED,
     ("A copy is a queue of its own", "log"): _COPIED_WHERE_LED,
     ("A copy is a queue of its own", "ring"): _COPIED_WHERE_LED,

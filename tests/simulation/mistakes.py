@@ -70,6 +70,8 @@ PAIR = replace(CALM, name="pair", nodes=2, every_s={Fault.PAUSE: 5.0})
 """Two who take turns at having the queue for themselves, and oversleep."""
 NAPS = replace(PAIR, name="naps", lease_s=12.0, latency_s=(0.002, 0.02), every_s={Fault.PAUSE: 8.0})
 """Two whose pauses are long enough for what they would write over to be collected meanwhile."""
+DREAMS = replace(NAPS, name="dreams", leisure=3.0)
+"""The same in a quieter world, where one of them often has the queue for itself when it falls asleep."""
 TRIO = replace(PAIR, name="trio", nodes=3)
 WATCHES = replace(TRIO, name="watches", skew_s=300.0, every_s={Fault.CLOCK_JUMP: 3.0})
 """Nothing goes wrong but the clocks."""
@@ -137,6 +139,27 @@ SHARDS_AWAY = replace(
 """One shard after the other cannot be reached for longer than leases last, and callers are patient."""
 HEDGED = replace(CALM, name="hedged", hedged=True, reads={Fault.READ_SLOW: 0.15}, every_s={})
 """Batches are admitted through two queues at once, and some reads take long."""
+HELD = replace(CALM, name="held", holders=2)
+"""Zones are leased and empty while the ring changes, and jobs are admitted to them."""
+SETTLERS = replace(
+    CALM,
+    name="settlers",
+    settlers=True,
+    leisure=20.0,
+    latency_s=(0.002, 0.01),
+    skew_s=8.0,
+    every_s={Fault.CLOCK_JUMP: 4.0},
+)
+"""Little is asked but by those who move the ring under an empty zone, and clocks differ by more than it remembers."""
+AHEAD = replace(
+    CALM,
+    name="ahead",
+    keepers=True,
+    settings=replace(CALM.settings, archive_retention=timedelta(days=2)),
+)
+"""Hours of the archive are kept for two days, and some clocks are many days ahead."""
+HEIRS = replace(CALM, name="heirs", heirs=2)
+"""Names of jobs pass from one tenant to another, and those who had them act on them."""
 NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
 """Tenants read events that are still there."""
 SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
@@ -176,6 +199,8 @@ COARSE = replace(
 )
 """Many commits fail, and what takes their place has the same time: clocks agree, and show whole seconds. Every job is
 more urgent than those before it, so that the turn of its zone is made for it."""
+LOG_LONG = replace(LOG, name="log-long", duration_s=30.0)
+"""Longer than anybody sleeps."""
 LED_RING_TIGHT = replace(
     LED_RING,
     name="led-ring-tight",
@@ -239,6 +264,9 @@ _RULES: list[_Row] = [
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_watch_whatever_is_added, LOG, NEIGHBOURS, Invariant.TENANTS),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, LOG, HEIRS, Invariant.TENANTS),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, DOCUMENT, HEIRS, Invariant.TENANTS),
+    (tenant_mutations.tenants_are_let_through_before_their_call_is_carried_out, RING, HEIRS, Invariant.TENANTS),
     (tenant_mutations.one_tenants_requests_push_out_anothers, DOCUMENT, KEYED, Invariant.ONE_EFFECT),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
@@ -260,7 +288,7 @@ _RULES: list[_Row] = [
     (log_mutations.floor_at_the_newest_snapshot, LOG, SLEEPY, Invariant.KEPT),
     (log_mutations.head_read_before_the_tail, LOG, SLEEPY, Invariant.EPOCHS),
     (log_mutations.log_probed_before_the_head_is_claimed, LOG, SLEEPY, Invariant.EPOCHS),
-    (log_mutations.no_fence_after_a_change_of_epoch, LOG, NAPS, Invariant.SAME_STATE),
+    (log_mutations.no_fence_after_a_change_of_epoch, LOG_LONG, DREAMS, Invariant.CURRENT),
     (log_mutations.snapshots_forget_request_ids, LOG, SLEEPY, Invariant.REPLAY),
     (log_mutations.snapshots_forget_gates, LOG, SLEEPY, Invariant.REPLAY),
     (log_mutations.snapshots_forget_admissions, LOG, SLEEPY, Invariant.REPLAY),
@@ -316,13 +344,20 @@ _RINGS: list[_Row] = [
     (ring_mutations.zones_with_dead_jobs_alone_count_as_gone, RING, DROWSY, Invariant.ONE_PLACE),
     (ring_mutations.request_ids_not_looked_for_in_old_homes, RING, CALM, Invariant.ONE_EFFECT),
     (ring_mutations.old_sizes_forgotten_while_zones_are_there, RING, CALM, Invariant.REACHED),
-    (ring_mutations.old_sizes_forgotten_without_telling_the_shards, RING, DROWSY, Invariant.REACHED),
+    (ring_mutations.old_sizes_forgotten_without_telling_the_shards, RING, SETTLERS, Invariant.REACHED),
     (ring_mutations.rules_not_copied_to_shards_that_are_added, RING, DROWSY, Invariant.ZONES),
     (ring_mutations.rules_copied_over_newer_ones, RING, CALM, Invariant.ZONES),
     (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, RING, DROWSY, Invariant.ONE_EFFECT),
     (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),
-    (ring_mutations.leases_of_zones_not_counted_by_those_who_admit, RING, HEDGED, Invariant.ONE_PLACE),
+    (ring_mutations.leases_of_zones_not_counted_by_those_who_admit, RING, HELD, Invariant.ONE_PLACE),
+    (
+        ring_mutations.times_of_two_machines_compared_by_those_who_forget_sizes,
+        RING,
+        SETTLERS,
+        Invariant.ONE_EFFECT,
+    ),
+    (ring_mutations.jobs_looked_for_before_requests, RING, HEIRS, Invariant.ONE_EFFECT),
 ]
 
 BULKY = replace(CALM, name="bulky", large=0.7, reads={Fault.READ_SLOW: 0.5})
@@ -348,7 +383,7 @@ _EVERYWHERE: list[_Row] = [
 """What a plain queue must not do, done in the shards of rings and behind brokers."""
 
 _SERVICES: list[_Row] = [
-    (served_mutations.request_ids_lost_on_the_wire, SERVED, CUT_OFF, Invariant.ABSENT),
+    (served_mutations.request_ids_lost_on_the_wire, SERVED, CUT_OFF, Invariant.ONE_EFFECT),
     (served_mutations.tokens_lost_on_the_wire, SERVED, CALM, Invariant.TOKENS),
     (served_mutations.answered_before_it_was_asked_of_the_queue, SERVED, CALM, Invariant.DURABLE),
     (served_mutations.calls_lost_with_their_connection_called_failed, SERVED, BRUTAL, Invariant.ABSENT),
@@ -483,6 +518,8 @@ _TRIALS: list[_Row] = [
     (trial_mutations.purges_whose_payloads_cannot_be_looked_for_called_failed, DOCUMENT, FADING, Invariant.ABSENT),
     (trial_mutations.unread_claims_of_a_repeated_request_given_back, DOCUMENT, HAZY, Invariant.TOKENS),
     (trial_mutations.unread_claims_given_back_by_a_task_of_their_own, DOCUMENT, HAZY, Invariant.GIVEN_BACK),
+    (trial_mutations.archives_kept_by_whatever_the_clock_says, LOG, AHEAD, Invariant.ARCHIVED),
+    (trial_mutations.clocks_of_keepers_believed_from_their_start, LOG, AHEAD, Invariant.ARCHIVED),
     (turn_mutations.stale_turns_recognised_by_number, LOG, COARSE, Invariant.CLAIMABLE),
     (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
 ]

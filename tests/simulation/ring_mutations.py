@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from functools import wraps
 
+import msgspec
 import pytest
 
 from casque.codec.ring import RingHead
-from casque.errors import ZoneMovedError
-from casque.ring import admitter, building, service, walker
+from casque.errors import JobNotFoundError, ZoneMovedError
+from casque.ring import admitter, building, forgetting, service, walker
 from casque.ring.building import Builder
 from casque.ring.enqueuer import Enqueuer
+from casque.ring.forgetting import Forgetting
 from casque.ring.root import Root
 from casque.ring.service import RingService
 from casque.ring.shards import Shard
@@ -296,3 +298,30 @@ def leases_of_zones_not_counted_by_those_who_admit(patch: pytest.MonkeyPatch) ->
                 yield is_zone, name
 
     patch.setattr(admitter, "_held", careless)
+
+
+def jobs_looked_for_before_requests(patch: pytest.MonkeyPatch) -> None:
+    """As it was: a repeated request without a token goes to a shard with a job of that id, which may be another job,
+    and not to the shard that remembers the request."""
+    holder = RingService._holder
+
+    async def hasty(
+        self: RingService, job_id: str, token: int | None, request_id: str | None
+    ) -> tuple[Shard, int | None]:
+        try:
+            return await holder(self, job_id, token, None)
+        except JobNotFoundError:
+            return await holder(self, job_id, token, request_id)
+
+    patch.setattr(RingService, "_holder", hasty)
+
+
+def times_of_two_machines_compared_by_those_who_forget_sizes(patch: pytest.MonkeyPatch) -> None:
+    """One machine wrote when the shards were clear, another reads its own clock."""
+
+    def is_time(self: Forgetting, head: RingHead) -> bool:
+        if len(head.sizes) == 1 or head.cleared_at is msgspec.UNSET:
+            return False
+        return self._clock.wall_ms() - head.cleared_at >= forgetting.SETTLED_MS
+
+    patch.setattr(Forgetting, "is_time", is_time)

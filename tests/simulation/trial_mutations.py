@@ -13,6 +13,7 @@ from casque.clock import Clock
 from casque.engine import embedded
 from casque.engine.embedded import EmbeddedService
 from casque.errors import CasqueError, InvalidInputError
+from casque.journal.archive import ArchiveRetention
 from casque.journal.log.journal import LogJournal
 from casque.journal.port import Batch, Refreshed
 from casque.ring.admissions import Found
@@ -147,6 +148,24 @@ def purges_whose_payloads_cannot_be_looked_for_called_failed(patch: pytest.Monke
         return purged
 
     patch.setattr(EmbeddedService, "_purge", purge)
+
+
+# --- Clocks that are far ahead ---
+
+
+def archives_kept_by_whatever_the_clock_says(patch: pytest.MonkeyPatch) -> None:
+    """A clock that is set forward makes every hour of the archive an old one, also those of this very process."""
+    patch.setattr(ArchiveRetention, "_now_ms", lambda self: self._clock.wall_ms())
+    clocks_of_keepers_believed_from_their_start(patch)
+
+
+def clocks_of_keepers_believed_from_their_start(patch: pytest.MonkeyPatch) -> None:
+    """Nothing in the archive bears out what the clock said when the process began."""
+
+    async def is_borne_out(self: ArchiveRetention) -> bool:
+        return True
+
+    patch.setattr(ArchiveRetention, "_is_borne_out", is_borne_out)
 
 
 # --- Siblings ---
