@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from casque import SyncQueue
-from casque.client.scan import Scan, Table, ddl
+from casque.scan import Scan, Table, ddl
 from casque.errors import InvalidInputError, NotInstalledError
 from casque.service import Outcome
 from casque.spark import register

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from casque.client.scan.tables import Table, ddl
+from casque.scan.tables import Table, ddl
 from casque.errors import NotInstalledError
 from casque.spark.java import find_java
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from casque.client.scan import Scan, Table
+from casque.scan import Scan, Table
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log import pace
 from casque.spark import register

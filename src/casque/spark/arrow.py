@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from casque.client.scan.tables import COLUMNS, Table, arrow_type, check_columns
+from casque.scan.tables import COLUMNS, Table, arrow_type, check_columns
 from casque.errors import InvalidInputError
 
 

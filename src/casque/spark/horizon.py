@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from casque.client.scan import ArchiveObject
-from casque.client.scan.bucket import Bucket
+from casque.scan import ArchiveObject
+from casque.scan.bucket import Bucket
 from casque.clock import SystemClock, system_random
 from casque.codec.archive import HOUR_MS
 from casque.codec.document import DocumentCodec

@@ -20,9 +20,9 @@ import msgspec
 
 from casque import checks, times
 from casque.client.connecting import is_address
-from casque.client.scan.scan import CLOCK_SKEW, Scan
-from casque.client.scan.shards import positions
-from casque.client.scan.tables import Table
+from casque.scan.scan import CLOCK_SKEW, Scan
+from casque.scan.shards import positions
+from casque.scan.tables import Table
 from casque.errors import InvalidInputError
 
 C = TypeVar("C", bound=StrEnum)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from casque.client.scan import ArchiveObject
-from casque.client.scan.shards import shard_name
+from casque.scan import ArchiveObject
+from casque.scan.shards import shard_name
 from casque.clock import Clock, SystemClock
 from casque.codec.ring import shard_prefix
 from casque.errors import HistoryGoneError, InvalidInputError

@@ -17,10 +17,10 @@ import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from casque.client.scan import ArchiveObject, Extent, Split, Table, Taken
-from casque.client.scan.planning import archive_splits, events_splits
-from casque.client.scan.scan import of_shard
-from casque.client.scan.shards import Share, shard_name
+from casque.scan import ArchiveObject, Extent, Split, Table, Taken
+from casque.scan.planning import archive_splits, events_splits
+from casque.scan.scan import of_shard
+from casque.scan.shards import Share, shard_name
 from casque.codec.archive import hour_of
 from casque.codec.log import LAYOUT
 from casque.codec.stored import to_ms

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.client.scan.shards import with_ring_numbers
+from casque.scan.shards import with_ring_numbers
 from casque.clock import SystemClock, system_random
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY

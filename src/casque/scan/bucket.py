@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 import msgspec
 
-from casque.client.scan.splits import ArchiveObject, Extent
+from casque.scan.splits import ArchiveObject, Extent
 from casque.clock import Clock, Random, yield_once
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
 from casque.codec.head import KEY, UNREADABLE, Head, check_same_queue, check_single, not_a_queue, read_layout

@@ -24,8 +24,8 @@ from casque import (
     RingError,
     StorageError,
 )
-from casque.client.scan import Chosen, Scan, Split, Table, arrow_schema
-from casque.client.scan.base64 import decoded
+from casque.scan import Chosen, Scan, Split, Table, arrow_schema
+from casque.scan.base64 import decoded
 from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random
 from casque.codec.archive import Range, archive_key

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from casque.client.scan.event_columns import Specs, column, each
-from casque.client.scan.splits import DocumentSplit, JobsSplit
-from casque.client.scan.tables import Table, arrow_schema
+from casque.scan.event_columns import Specs, column, each
+from casque.scan.splits import DocumentSplit, JobsSplit
+from casque.scan.tables import Table, arrow_schema
 from casque.engine.embedded import state_at
 from casque.types import JobRecord
 

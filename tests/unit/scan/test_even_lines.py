@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from casque.client.scan.base64 import decoded
-from casque.client.scan.even_lines import EvenLines, Lines, shape_of
-from casque.client.scan.json_columns import JsonColumns
+from casque.scan.base64 import decoded
+from casque.scan.even_lines import EvenLines, Lines, shape_of
+from casque.scan.json_columns import JsonColumns
 
 FIELDS = {
     "id": pa.string(),

@@ -12,8 +12,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.splits import DocumentSplit, JobsSplit
+from casque.scan.bucket import Bucket
+from casque.scan.splits import DocumentSplit, JobsSplit
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import Segment, replay

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from casque import checks
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.planning import SPLITS
-from casque.client.scan.splits import Extent
+from casque.scan.bucket import Bucket
+from casque.scan.planning import SPLITS
+from casque.scan.splits import Extent
 from casque.clock import Clock, Random
 from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, shard_prefix
 from casque.errors import InvalidInputError, RingError

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from typing import Any, assert_never
 
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
-from casque.client.scan.tables import Table, check_columns
+from casque.scan.bucket import Bucket
+from casque.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
+from casque.scan.tables import Table, check_columns
 from casque.clock import yield_once
 from casque.codec.log import Segment
 from casque.codec.snapshot import Part
@@ -54,7 +54,7 @@ async def read_split(bucket: Bucket, split: Split, columns: Sequence[str] | None
 
 async def _events(bucket: Bucket, split: EventsSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
     # Import per table, to load only what its reader needs.
-    from casque.client.scan.event_columns import EventColumns
+    from casque.scan.event_columns import EventColumns
 
     collected = EventColumns(columns)
     commits = bucket.segments(split.queue_id, split.first, split.last)
@@ -75,8 +75,8 @@ def _asked_for(split: EventsSplit, commit: Segment) -> bool:
 
 
 async def _archive(bucket: Bucket, split: ArchiveSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
-    from casque.client.scan.archive_columns import archive_batch
-    from casque.client.scan.attempt_columns import attempts_batch
+    from casque.scan.archive_columns import archive_batch
+    from casque.scan.attempt_columns import attempts_batch
 
     make = attempts_batch if split.table is Table.ATTEMPTS else archive_batch
     async with aclosing(_objects(bucket, split.objects)) as objects:
@@ -110,8 +110,8 @@ async def _objects(bucket: Bucket, objects: Sequence[ArchiveObject]) -> AsyncGen
 
 
 async def _jobs(bucket: Bucket, split: JobsSplit | DocumentSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
-    from casque.client.scan.job_columns import job_batches
-    from casque.client.scan.replay import inline_jobs, replayed, tail_of, touched_by
+    from casque.scan.job_columns import job_batches
+    from casque.scan.replay import inline_jobs, replayed, tail_of, touched_by
 
     records = await inline_jobs(bucket, split)
     if isinstance(split, JobsSplit):
@@ -129,8 +129,8 @@ async def _parts(
     bucket: Bucket, split: JobsSplit, columns: Sequence[str], touched: Collection[str]
 ) -> AsyncGenerator[tuple[Any, list[JobRecord]]]:
     """Columns of the jobs unchanged since the snapshot, and the changed ones as the snapshot has them."""
-    from casque.client.scan.part_columns import part_columns
-    from casque.client.scan.replay import snapshot_object
+    from casque.scan.part_columns import part_columns
+    from casque.scan.replay import snapshot_object
 
     reading: deque[tuple[Part, asyncio.Task[bytes]]] = deque()
     left = iter(split.parts)

@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from casque import checks
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.splits import (
+from casque.scan.bucket import Bucket
+from casque.scan.splits import (
     ArchiveObject,
     ArchiveSplit,
     DocumentSplit,
@@ -22,7 +22,7 @@ from casque.client.scan.splits import (
     Split,
     Taken,
 )
-from casque.client.scan.tables import Table
+from casque.scan.tables import Table
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, START, LogHead, SnapshotRef

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.client.scan.tables import Table
+from casque.scan.tables import Table
 from casque.codec.log import SnapshotRef
 from casque.codec.snapshot import Part
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.client.scan.archive_columns import Lines
-from casque.client.scan.splits import ArchiveObject, ArchiveSplit
-from casque.client.scan.tables import Table, arrow_schema
+from casque.scan.archive_columns import Lines
+from casque.scan.splits import ArchiveObject, ArchiveSplit
+from casque.scan.tables import Table, arrow_schema
 
 _OF_JOB = {"job_id": "id", "entrypoint": "entrypoint", "zone": "zone"}
 _OF_TRY = ("token", "worker", "claimed_at", "ended_at", "error")

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from casque.client.scan.base64 import decoded, decoded_sizes
-from casque.client.scan.even_lines import EvenLines, Lines
-from casque.client.scan.event_columns import column
-from casque.client.scan.tables import arrow_type
+from casque.scan.base64 import decoded, decoded_sizes
+from casque.scan.even_lines import EvenLines, Lines
+from casque.scan.event_columns import column
+from casque.scan.tables import arrow_type
 
 
 class _Headers(msgspec.Struct):
