@@ -25,7 +25,7 @@ ALLOWED: dict[str, int] = {
     "broker": 1,
     "casque": 8,
     "cli": 18,
-    "client": 4,
+    "client": 3,
     "codec": 1,
     "engine": 2,
     "functions": 1,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.codec.document import LAYOUT as DOCUMENT
@@ -31,8 +30,9 @@ from casque.state import State
 from casque.storage.adapted import SingleObjectStore
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
-from casque.storage.single import ObjectStoragePort
-from casque.storage.url import open_store
+from casque.storage.url import as_store
+
+__all__ = ["Parts", "Surroundings", "as_store"]
 
 
 class Surroundings:
@@ -157,16 +157,3 @@ class Parts(Surroundings):
 
     def direct(self) -> DirectCommit:
         return DirectCommit(self.committer())
-
-
-def as_store(storage: Any, options: Mapping[str, str] | None = None) -> Store:
-    """A store from a URL, from an object with `read` and `write`, or from a store."""
-    if isinstance(storage, str):
-        return open_store(storage, options=options)
-    if isinstance(storage, Store):
-        return storage
-    if isinstance(storage, ObjectStoragePort):
-        return SingleObjectStore(storage)
-    raise InvalidInputError(
-        f"storage must be a URL, a store, or an object with async read() and write(), not {type(storage).__name__}"
-    )

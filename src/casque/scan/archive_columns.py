@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.scan.json_columns import JsonColumns
-from casque.scan.splits import ArchiveObject, ArchiveSplit
-from casque.scan.tables import Table, arrow_schema, arrow_type
 from casque.codec.head import UNREADABLE
 from casque.codec.stored import to_ms
 from casque.errors import CorruptQueueError
+from casque.scan.json_columns import JsonColumns
+from casque.scan.splits import ArchiveObject, ArchiveSplit
+from casque.scan.tables import Table, arrow_schema, arrow_type
 
 _TIME = arrow_type("timestamp")
 _STORED = {

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Iterator
 
 import msgspec
 
-from casque.scan.splits import ArchiveObject, Extent
 from casque.clock import Clock, Random, yield_once
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
 from casque.codec.head import KEY, UNREADABLE, Head, check_same_queue, check_single, not_a_queue, read_layout
@@ -20,6 +19,7 @@ from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
+from casque.scan.splits import ArchiveObject, Extent
 from casque.settings import QueueSettings
 from casque.storage.port import Read, Store, Stored
 

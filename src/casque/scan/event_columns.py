@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.scan.tables import COLUMNS, Table, arrow_type
 from casque.codec.log import Segment
+from casque.scan.tables import COLUMNS, Table, arrow_type
 from casque.state import Added, Event, Ringed
 from casque.types import JobSpec
 

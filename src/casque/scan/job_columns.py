@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from casque.engine.embedded import state_at
 from casque.scan.event_columns import Specs, column, each
 from casque.scan.splits import DocumentSplit, JobsSplit
 from casque.scan.tables import Table, arrow_schema
-from casque.engine.embedded import state_at
 from casque.types import JobRecord
 
 _RECORD = {

@@ -10,14 +10,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.scan.even_lines import Lines
-from casque.scan.json_columns import JsonColumns
-from casque.scan.splits import JobsSplit
-from casque.scan.tables import Table, arrow_schema, arrow_type
 from casque.codec.log import SnapshotRef
 from casque.codec.snapshot import Part, part_lines, part_text
 from casque.codec.stored import decode_job, record_of
 from casque.errors import CorruptQueueError
+from casque.scan.even_lines import Lines
+from casque.scan.json_columns import JsonColumns
+from casque.scan.splits import JobsSplit
+from casque.scan.tables import Table, arrow_schema, arrow_type
 from casque.types import JobRecord
 
 _TIME = arrow_type("timestamp")

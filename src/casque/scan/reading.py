@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from typing import Any, assert_never
 
-from casque.scan.bucket import Bucket
-from casque.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
-from casque.scan.tables import Table, check_columns
 from casque.clock import yield_once
 from casque.codec.log import Segment
 from casque.codec.snapshot import Part
 from casque.errors import StorageError
+from casque.scan.bucket import Bucket
+from casque.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
+from casque.scan.tables import Table, check_columns
 from casque.storage.port import Read, Stored
 from casque.types import JobRecord
 

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from casque import checks
-from casque.scan.bucket import Bucket
-from casque.scan.planning import SPLITS
-from casque.scan.splits import Extent
 from casque.clock import Clock, Random
 from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, shard_prefix
 from casque.errors import InvalidInputError, RingError
+from casque.scan.bucket import Bucket
+from casque.scan.planning import SPLITS
+from casque.scan.splits import Extent
 from casque.settings import QueueSettings
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore

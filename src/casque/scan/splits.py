@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.scan.tables import Table
 from casque.codec.log import SnapshotRef
 from casque.codec.snapshot import Part
+from casque.scan.tables import Table
 
 
 class Extent(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from casque.scan.tables import COLUMNS, Table, arrow_type, check_columns
 from casque.errors import InvalidInputError
+from casque.scan.tables import COLUMNS, Table, arrow_type, check_columns
 
 
 def wanted_schema(table: Table, schema: StructType) -> Any:

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from casque.scan import ArchiveObject
-from casque.scan.bucket import Bucket
 from casque.clock import SystemClock, system_random
 from casque.codec.archive import HOUR_MS
 from casque.codec.document import DocumentCodec
@@ -25,6 +23,8 @@ from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError, RingError
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.patience import Patience
+from casque.scan import ArchiveObject
+from casque.scan.bucket import Bucket
 from casque.settings import QueueSettings
 from casque.spark.store_ref import body_of
 from casque.state import Limits

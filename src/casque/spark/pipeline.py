@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from casque.scan import ArchiveObject
-from casque.scan.shards import shard_name
 from casque.clock import Clock, SystemClock
 from casque.codec.ring import shard_prefix
 from casque.errors import HistoryGoneError, InvalidInputError
+from casque.scan import ArchiveObject
+from casque.scan.shards import shard_name
 from casque.spark import combine, requests
 from casque.spark.gold import columns
 from casque.spark.horizon import AT_ONCE, Horizon, Sight, archived_between, look_around

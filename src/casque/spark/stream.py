@@ -17,14 +17,14 @@ import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from casque.scan import ArchiveObject, Extent, Split, Table, Taken
-from casque.scan.planning import archive_splits, events_splits
-from casque.scan.scan import of_shard
-from casque.scan.shards import Share, shard_name
 from casque.codec.archive import hour_of
 from casque.codec.log import LAYOUT
 from casque.codec.stored import to_ms
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
+from casque.scan import ArchiveObject, Extent, Split, Table, Taken
+from casque.scan.planning import archive_splits, events_splits
+from casque.scan.scan import of_shard
+from casque.scan.shards import Share, shard_name
 from casque.spark.arrow import wanted_schema
 from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import OnGone, SourceOptions, Start

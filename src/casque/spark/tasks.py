@@ -13,7 +13,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.scan.shards import with_ring_numbers
 from casque.clock import SystemClock, system_random
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
@@ -21,6 +20,7 @@ from casque.codec.log import Segment, decode_segment, previous, segment_key
 from casque.codec.ring import shard_prefix
 from casque.errors import HistoryGoneError, StorageError
 from casque.journal.log.past import Past
+from casque.scan.shards import with_ring_numbers
 from casque.settings import QueueSettings
 from casque.spark import bronze, combine, gold, silver
 from casque.spark.arrow_types import arrow_schema

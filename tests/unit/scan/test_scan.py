@@ -24,8 +24,6 @@ from casque import (
     RingError,
     StorageError,
 )
-from casque.scan import Chosen, Scan, Split, Table, arrow_schema
-from casque.scan.base64 import decoded
 from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random
 from casque.codec.archive import Range, archive_key
@@ -34,6 +32,8 @@ from casque.codec.ring import shard_prefix
 from casque.engine.embedded import state_at
 from casque.journal.log import pace, snapshots
 from casque.ring.numbers import outer
+from casque.scan import Chosen, Scan, Split, Table, arrow_schema
+from casque.scan.base64 import decoded
 from casque.service import ArchivedJob, QueueEvent
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
@@ -577,6 +577,13 @@ def test_an_unknown_column_is_refused_with_the_nearest(scan: Scan) -> None:
     [split] = scan.plan_events(splits=1)
     with pytest.raises(InvalidInputError, match="no column 'entrypont': did you mean 'entrypoint'"):
         next(scan.read(split, columns=["entrypont"]))
+
+
+def test_the_path_that_was_documented_first_still_works() -> None:
+    from casque.client import scan as earlier
+
+    assert earlier.Scan is Scan
+    assert earlier.Table is Table
 
 
 def test_secrets_are_not_shown() -> None:

@@ -15,13 +15,13 @@ from casque.cli.options import Json, Layout
 from casque.cli.output import answer, say
 from casque.cli.target import QueueTarget
 from casque.client.config import QueueConfig
-from casque.client.connecting import is_address
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.clock import new_nonce
 from casque.codec.ring import SHARDS_MAX
 from casque.errors import InvalidInputError
 from casque.journal.port import Batch
+from casque.storage.url import is_address
 
 
 class Created(msgspec.Struct, frozen=True):

@@ -17,7 +17,6 @@ from casque.cli.output import Columns, answer, print_facts, print_table, say
 from casque.cli.queue.gates import describe_gates
 from casque.cli.target import QueueTarget
 from casque.client.config import QueueConfig
-from casque.client.connecting import is_address
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.clock import SystemClock
@@ -26,6 +25,7 @@ from casque.errors import CorruptQueueError
 from casque.journal.discovery import is_copy, leader_here, read_leader
 from casque.ring.service import strictest, total
 from casque.state import State
+from casque.storage.url import is_address
 from casque.types import ALL_OPEN, Gates, JobRecord, JobState, from_ms
 
 

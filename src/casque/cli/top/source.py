@@ -13,7 +13,6 @@ from casque.cli.head import RING, require_head
 from casque.cli.target import refuse_store_options
 from casque.cli.top.board import Board, Contents, Picture
 from casque.client.config import QueueConfig
-from casque.client.connecting import is_address
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.clock import Clock, SystemClock
@@ -23,6 +22,7 @@ from casque.ring.numbers import record_of
 from casque.ring.service import SCHEDULES_AT, strictest, total
 from casque.service import QueueEvent
 from casque.storage.port import Store
+from casque.storage.url import is_address
 from casque.types import JobRecord
 
 PAGE = 5_000
