@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import reduce
+from itertools import compress
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.codec.head import UNREADABLE
 from casque.codec.stored import to_ms
 from casque.errors import CorruptQueueError
-from casque.scan.json_columns import JsonColumns
+from casque.scan.arrays import column, each, moment, text_times
 from casque.scan.splits import ArchiveObject, ArchiveSplit
-from casque.scan.tables import Table, arrow_schema, arrow_type
-
-_TIME = arrow_type("timestamp")
-_STORED = {
-    "id": pa.string(),
-    "entrypoint": pa.string(),
-    "payload": pa.string(),
-    "state": pa.string(),
-    "attempts": pa.int32(),
-    "created_at": _TIME,
-    "due_at": _TIME,
-    "finished_at": _TIME,
-    "position": pa.int64(),
-    "sequence": pa.int64(),
-    "claimed_at": _TIME,
-    "worker": pa.string(),
-    "error": pa.string(),
-    "result": pa.string(),
-    "priority": pa.int32(),
-    "max_attempts": pa.int32(),
-    "token": pa.int64(),
-    "key": pa.string(),
-    "zone": pa.string(),
-    "run_at": _TIME,
-    "blob_bytes": pa.int64(),
-    "tries": pa.list_(
-        pa.struct(
-            [
-                ("ended_at", _TIME),
-                ("how", pa.string()),
-                ("claimed_at", _TIME),
-                ("worker", pa.string()),
-                ("token", pa.int64()),
-                ("error", pa.string()),
-            ]
-        )
-    ),
-    "waiting": pa.bool_(),
-    "crashes": pa.int32(),
-}
-"""The fields of a line, except the headers: Arrow cannot parse JSON maps."""
+from casque.scan.stored_fields import UNFIT, decoder_of
+from casque.scan.tables import Table, arrow_schema
+from casque.service import ArchivedJob
 
 _NEEDS = {"payload": ("payload", "blob_bytes"), "payload_bytes": ("payload", "blob_bytes")}
-_ZERO = {"priority", "token", "crashes"}
-"""Fields that are omitted when 0."""
 
 
 def archive_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> Any:
@@ -68,83 +28,66 @@ def archive_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns:
     Raises:
         CorruptQueueError: it is not an archive object.
     """
-    lines = Lines(one, body, columns)
-    arrays = [lines.column(name) for name in columns]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(Table.ARCHIVE, columns))
-    mask = lines.chosen(split)
-    return batch if mask is None else batch.filter(mask)
+    schema = arrow_schema(Table.ARCHIVE, columns)
+    needed = [field for name in columns for field in _NEEDS.get(name, (name,))]
+    try:
+        jobs = chosen_jobs(split, one, body, needed)
+        arrays = [_array(field.name, jobs, one.hour, field.type) for field in schema]
+    except UNFIT as error:
+        raise no_archive(one.key, error) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class Lines:
-    """The parsed lines of one object."""
+def chosen_jobs(split: ArchiveSplit, one: ArchiveObject, body: bytes, fields: Iterable[str]) -> Sequence[Any]:
+    """The jobs that a split asks for, with these fields of `ArchivedJob`; times are text.
 
-    def __init__(self, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> None:
-        self._one = one
-        fields = {"position", "finished_at"}
-        for name in columns:
-            fields.update(_NEEDS.get(name, (name,)))
-        try:
-            self._fields = JsonColumns(body, {name: kind for name, kind in _STORED.items() if name in fields})
-        except ValueError as error:
-            raise _no_archive(one.key, error) from error
-        self.rows = self._fields.rows
-
-    def column(self, name: str) -> Any:
-        match name:
-            case "shard":
-                return pa.array(np.zeros(self.rows, np.int32))
-            case "hour":
-                return pa.repeat(_hour(self._one.hour), self.rows)
-            case "headers":
-                return self._headers()
-            case "payload" | "payload_bytes" | "result":
-                return self._bytes(name)
-            case _ if name in _ZERO:
-                return pc.fill_null(self._fields[name], 0)
-            case _:
-                return self._fields[name]
-
-    def chosen(self, split: ArchiveSplit) -> Any:
-        """Mask of the rows that the split asks for; None for all of them."""
-        masks = []
-        if split.after >= self._one.first:
-            masks.append(pc.greater(self._fields["position"], split.after))
-        finished = self._fields["finished_at"]
+    Raises:
+        ValueError, OverflowError, RecursionError: it is not an archive object.
+    """
+    jobs = finished_jobs(body, {"position", "finished_at", *fields})
+    masks = []
+    if split.after >= one.first:
+        masks.append(pc.greater(pa.array(each("position", jobs), pa.int64()), split.after))
+    if split.since_ms is not None or split.until_ms is not None:
+        finished = text_times(each("finished_at", jobs))
         if split.since_ms is not None:
-            masks.append(pc.greater_equal(finished, _moment(split.since_ms)))
+            masks.append(pc.greater_equal(finished, moment(split.since_ms)))
         if split.until_ms is not None:
-            masks.append(pc.less(finished, _moment(split.until_ms)))
-        whole = None
-        for mask in masks:
-            whole = mask if whole is None else pc.and_(whole, mask)
-        return whole
-
-    def _bytes(self, name: str) -> Any:
-        fields = self._fields
-        try:
-            if name == "result":
-                return fields.bytes_of(name)
-            elsewhere = fields["blob_bytes"].is_valid()
-            return fields.payload(elsewhere) if name == "payload" else fields.payload_bytes(elsewhere)
-        except ValueError as error:
-            raise _no_archive(self._one.key, error) from error
-
-    def _headers(self) -> Any:
-        try:
-            return self._fields.headers()
-        except UNREADABLE as error:
-            raise _no_archive(self._one.key, error) from error
+            masks.append(pc.less(finished, moment(split.until_ms)))
+    return list(compress(jobs, reduce(pc.and_, masks).to_pylist())) if masks else jobs
 
 
-def _hour(text: str) -> Any:
-    return _moment(to_ms(datetime.fromisoformat(f"{text}:00:00").replace(tzinfo=UTC)))
+def finished_jobs(body: bytes, fields: Iterable[str]) -> Sequence[Any]:
+    """All jobs of an archive object. Raises as above."""
+    jobs = decoder_of(ArchivedJob, frozenset(fields)).decode_lines(body)
+    if not jobs:
+        raise ValueError("it is empty")
+    return jobs
 
 
-def _moment(ms: int) -> Any:
-    return pa.scalar(ms, pa.timestamp("ms", tz="UTC")).cast(_TIME)
+def _array(name: str, jobs: Sequence[Any], hour: str, wanted: Any) -> Any:
+    match name:
+        case "shard" | "hour":
+            return constant(name, hour, len(jobs))
+        case "payload":
+            # Null for a payload that was stored elsewhere, which is different from an empty one.
+            return pa.array([job.payload if job.blob_bytes is None else None for job in jobs], wanted)
+        case "payload_bytes":
+            return pa.array([len(job.payload) if job.blob_bytes is None else job.blob_bytes for job in jobs], wanted)
+        case _ if pa.types.is_timestamp(wanted):
+            return text_times(each(name, jobs))
+        case _:
+            return column(each(name, jobs), wanted)
 
 
-def _no_archive(key: str, error: Exception) -> CorruptQueueError:
+def constant(name: str, hour: str, rows: int) -> Any:
+    """The columns that are the same for a whole object."""
+    if name == "shard":
+        return pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return pa.repeat(moment(to_ms(datetime.fromisoformat(f"{hour}:00:00").replace(tzinfo=UTC))), rows)
+
+
+def no_archive(key: str, error: Exception) -> CorruptQueueError:
     return CorruptQueueError(
         key, f"this is no part of an archive ({error}). Restore it from a backup or an older version"
     )

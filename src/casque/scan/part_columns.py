@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.codec.log import SnapshotRef
-from casque.codec.snapshot import Part, part_lines, part_text
-from casque.codec.stored import decode_job, record_of
+from casque.codec.snapshot import Part, part_lines
+from casque.codec.stored import StoredJob, decode_job, record_of
 from casque.errors import CorruptQueueError
-from casque.scan.even_lines import Lines
-from casque.scan.json_columns import JsonColumns
+from casque.scan.arrays import TIME, column, each, moment, text_times
 from casque.scan.splits import JobsSplit
-from casque.scan.tables import Table, arrow_schema, arrow_type
+from casque.scan.stored_fields import UNFIT, decoder_of
+from casque.scan.tables import Table, arrow_schema
 from casque.types import JobRecord
 
-_TIME = arrow_type("timestamp")
-_MS = pa.timestamp("ms", tz="UTC")
-_STORED = {
-    "id": pa.string(),
-    "entrypoint": pa.string(),
-    "payload": pa.string(),
-    "status": pa.string(),
-    "priority": pa.int32(),
-    "created_at": _TIME,
-    "heartbeat_at": _TIME,
-    "sequence": pa.int64(),
-    "due_ms": pa.int64(),
-    "delayed": pa.bool_(),
-    "token": pa.int64(),
-    "attempts": pa.int32(),
-    "worker": pa.string(),
-    "lease_ms": pa.int64(),
-    "claimed_ms": pa.int64(),
-    "error": pa.string(),
-    "run_at_ms": pa.int64(),
-    "max_attempts": pa.int32(),
-    "key": pa.string(),
-    "zone": pa.string(),
-    "blob": pa.string(),
-    "blob_bytes": pa.int64(),
-}
 _NEEDS = {
     "state": ("status", "delayed", "due_ms", "created_at"),
     "payload": ("payload", "blob"),
@@ -55,8 +26,6 @@ _NEEDS = {
     "claimed_at": ("claimed_ms",),
     "beat_at": ("heartbeat_at",),
 }
-_ZERO = {"token", "attempts", "lease_ms"}
-"""Fields that are omitted when 0."""
 
 
 def part_columns(
@@ -68,70 +37,55 @@ def part_columns(
         CorruptQueueError: these are not the bytes that the snapshot names.
     """
     assert split.base is not None
-    asked = {"id", *(field for name in columns for field in _NEEDS.get(name, (name,)))}
-    fields = {name: kind for name, kind in _STORED.items() if name in asked}
+    schema = arrow_schema(Table.JOBS, columns)
+    decode = decoder_of(
+        StoredJob, frozenset({"id", *(f for name in columns for f in _NEEDS.get(name, (name,)))})
+    ).decode
+    lines = part_lines(split.base, part, body, queue_id=split.queue_id)
     try:
-        lines, found = _found(split.base, part, body, split.queue_id, fields)
-        arrays = [_array(name, found, split) for name in columns]
-    except (ValueError, msgspec.DecodeError) as error:
+        jobs = [decode(line) for line in lines]
+        changed = [record_of(decode_job(line), 0) for line, job in zip(lines, jobs, strict=True) if job.id in touched]
+        if changed:
+            jobs = [job for job in jobs if job.id not in touched]
+        arrays = [_array(field.name, jobs, split, field.type) for field in schema]
+    except UNFIT as error:
         raise CorruptQueueError(part.key, f"it cannot be read ({error}). Restore it from a backup") from error
-    batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(Table.JOBS, columns))
-    if not touched:
-        return batch, []
-    changed = pc.is_in(found["id"], value_set=pa.array(touched, pa.string()))
-    records = [record_of(decode_job(lines[at]), 0) for at in pc.indices_nonzero(changed).to_pylist()]
-    return batch.filter(pc.invert(changed)), records
+    return pa.RecordBatch.from_arrays(arrays, schema=schema), changed
 
 
-def _found(
-    base: SnapshotRef, part: Part, body: bytes, queue_id: str, fields: Mapping[str, Any]
-) -> tuple[Lines | list[msgspec.Raw], JsonColumns]:
-    """The part's lines and their columns."""
-    text = part_text(base, part, body, queue_id=queue_id)
-    if text is not None:
-        with suppress(ValueError):  # the parser reports what is wrong, if anything is
-            even = Lines(text, between=b",\n")
-            return even, JsonColumns(even, fields)
-    lines = part_lines(base, part, body, queue_id=queue_id)
-    return lines, JsonColumns(b"\n".join(lines), fields)
-
-
-def _array(name: str, found: JsonColumns, split: JobsSplit) -> Any:
+def _array(name: str, jobs: Sequence[Any], split: JobsSplit, wanted: Any) -> Any:
     match name:
-        case "shard":
-            return pa.repeat(pa.scalar(0, pa.int32()), found.rows)
-        case "position":
-            return pa.repeat(pa.scalar(split.position, pa.int64()), found.rows)
+        case "shard" | "position":
+            return pa.repeat(pa.scalar(0 if name == "shard" else split.position, wanted), len(jobs))
         case "state":
-            return _state(found, split.now_ms)
+            return _states(jobs, split.now_ms)
         case "payload":
-            return found.payload(found["blob"].is_valid())
+            return pa.array([None if job.blob else job.payload for job in jobs], wanted)
         case "payload_bytes":
-            return found.payload_bytes(found["blob"].is_valid())
-        case "headers":
-            return found.headers()
+            return pa.array([job.blob_bytes if job.blob else len(job.payload) for job in jobs], wanted)
         case "due_at":
-            return _due(found)
+            return _due(jobs)
         case "run_at" | "claimed_at":
-            return found[name.replace("_at", "_at_ms" if name == "run_at" else "_ms")].cast(_MS).cast(_TIME)
+            return column(each(_NEEDS[name][0], jobs), wanted)
+        case "created_at":
+            return text_times(each(name, jobs))
         case "beat_at":
-            return found["heartbeat_at"]
-        case _ if name in _ZERO:
-            return pc.fill_null(found[name], 0)
+            return text_times(each("heartbeat_at", jobs))
         case _:
-            return found[name]
+            return column(each(name, jobs), wanted)
 
 
-def _due(found: JsonColumns) -> Any:
+def _due(jobs: Sequence[Any]) -> Any:
     """Omitted where it equals the time of enqueueing."""
-    return pc.coalesce(found["due_ms"].cast(_MS).cast(_TIME), found["created_at"])
+    due = column(each("due_ms", jobs), TIME)
+    return due if not due.null_count else pc.coalesce(due, text_times(each("created_at", jobs)))
 
 
-def _state(found: JsonColumns, now_ms: int) -> Any:
-    late = pc.greater(_due(found), pa.scalar(now_ms, _MS).cast(_TIME))
-    delayed = pc.and_(pc.fill_null(found["delayed"], False), late)
+def _states(jobs: Sequence[Any], now_ms: int) -> Any:
+    late = pc.greater(_due(jobs), moment(now_ms))
+    delayed = pc.and_(pa.array(each("delayed", jobs), pa.bool_()), late)
     waiting = pc.if_else(delayed, "delayed", "ready")
-    status = found["status"]
+    status = pa.array(each("status", jobs), pa.string())
     return pc.case_when(
         pc.make_struct(pc.equal(status, "in_progress"), pc.equal(status, "dead")), "running", "dead", waiting
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,7 +10,6 @@ from itertools import count
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from casque import (
@@ -33,7 +30,6 @@ from casque.engine.embedded import state_at
 from casque.journal.log import pace, snapshots
 from casque.ring.numbers import outer
 from casque.scan import Chosen, Scan, Split, Table, arrow_schema
-from casque.scan.base64 import decoded
 from casque.service import ArchivedJob, QueueEvent
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
@@ -541,15 +537,6 @@ def test_every_attempt_of_a_finished_job_is_told_once_and_as_it_was() -> None:
         assert row["error"] == one.error
         assert row["last"] == (one.outcome in ("done", "dead", "cancelled"))
         assert (row["zone"], row["entrypoint"]) == (known.zone(one.job_id), known.entrypoint(one.job_id))
-
-
-def test_base64_of_every_length_and_none() -> None:
-    values = [os.urandom(n % 50) if n % 7 else None for n in range(500)]
-    text = [None if value is None else base64.b64encode(value).decode() for value in values]
-    assert decoded(pa.array(text, pa.string())).to_pylist() == values
-    assert decoded(pa.array(text, pa.string()).slice(3, 77)).to_pylist() == values[3:80]
-    for few in ([], [None], [b""], [None, b"", None]):
-        assert decoded(pa.array([None if x is None else "" for x in few], pa.string())).to_pylist() == few
 
 
 # --- All of them ---
