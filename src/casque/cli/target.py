@@ -14,10 +14,10 @@ import msgspec
 import typer
 
 from casque.cli.command import Options
-from casque.cli.head import MISSING
 from casque.cli.options import StoreOptions, parse_options
 from casque.cli.output import say
 from casque.client.config import QueueConfig, default_queue, default_queue_hint, named_queue, queue_names
+from casque.client.head import MISSING
 from casque.client.leading import is_led, look_up
 from casque.client.opening import as_store
 from casque.client.queue import Queue

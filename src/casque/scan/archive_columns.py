@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.codec.stored import to_ms
 from casque.errors import CorruptQueueError
 from casque.scan.arrays import column, each, moment, text_times
 from casque.scan.splits import ArchiveObject, ArchiveSplit
 from casque.scan.stored_fields import UNFIT, decoder_of
 from casque.scan.tables import Table, arrow_schema
 from casque.service import ArchivedJob
+from casque.types import to_ms
 
 _NEEDS = {"payload": ("payload", "blob_bytes"), "payload_bytes": ("payload", "blob_bytes")}
 

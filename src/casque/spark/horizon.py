@@ -19,7 +19,6 @@ from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, decode_head, decode_segment, previous, segment_key
 from casque.codec.ring import decode_ring, shard_prefix
-from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError, RingError
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.patience import Patience
@@ -31,6 +30,7 @@ from casque.state import Limits
 from casque.state.events import Acked, Cancelled, Died
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
+from casque.types import to_ms
 
 LOOKED_AT_MAX = 4_096
 """Segments above the archive that one call scans. A queue that only fills up has many, and the next call continues

@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from casque.codec.archive import hour_of
 from casque.codec.log import LAYOUT
-from casque.codec.stored import to_ms
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.scan import ArchiveObject, Extent, Split, Table, Taken
 from casque.scan.planning import archive_splits, events_splits
@@ -30,6 +29,7 @@ from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import OnGone, SourceOptions, Start
 from casque.spark.reader import partitions_of, read_batches
 from casque.telemetry import logger
+from casque.types import to_ms
 
 try:
     from pyspark.sql.streaming.datasource import (
