@@ -45,6 +45,8 @@ def chosen_jobs(split: ArchiveSplit, one: ArchiveObject, body: bytes, fields: It
         ValueError, OverflowError, RecursionError: it is not an archive object.
     """
     jobs = finished_jobs(body, {"position", "finished_at", *fields})
+    if not jobs:
+        raise ValueError("it is empty")
     masks = []
     if split.after >= one.first:
         masks.append(pc.greater(pa.array(each("position", jobs), pa.int64()), split.after))
@@ -57,12 +59,9 @@ def chosen_jobs(split: ArchiveSplit, one: ArchiveObject, body: bytes, fields: It
     return list(compress(jobs, reduce(pc.and_, masks).to_pylist())) if masks else jobs
 
 
-def finished_jobs(body: bytes, fields: Iterable[str]) -> Sequence[Any]:
+def finished_jobs(body: bytes, fields: Iterable[str] = ArchivedJob.__struct_fields__) -> Sequence[Any]:
     """All jobs of an archive object. Raises as above."""
-    jobs = decoder_of(ArchivedJob, frozenset(fields)).decode_lines(body)
-    if not jobs:
-        raise ValueError("it is empty")
-    return jobs
+    return decoder_of(ArchivedJob, frozenset(fields)).decode_lines(body)
 
 
 def _array(name: str, jobs: Sequence[Any], hour: str, wanted: Any) -> Any:

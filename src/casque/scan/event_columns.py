@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,12 @@ import pyarrow.compute as pc
 from casque.codec.log import Segment
 from casque.scan.arrays import MS, column, each
 from casque.scan.tables import COLUMNS, Table, arrow_type
-from casque.state import Added, Event, Ringed
+from casque.state import Added, Event, Ringed, Watched
+from casque.state.events import subject
 from casque.types import JobSpec
+
+Commit: TypeAlias = Segment
+"""Events of one commit, in their order."""
 
 _RENAMED = {"due_ms": "due_at", "added": "count"}
 _OF_COMMIT = {"shard", "position", "index", "at", "epoch", "writer", "batch"}
@@ -75,8 +79,8 @@ class EventColumns:
     """Collects commits and returns them as one batch."""
 
     def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = tuple(columns)
-        self._segments: list[Segment] = []
+        self.columns = tuple(columns)
+        self._segments: list[Commit] = []
         self.rows = 0
         """Number of events added."""
 
@@ -94,9 +98,9 @@ class EventColumns:
         counts = np.array([len(segment.events) for segment in segments], np.int64)
         arrays = [
             _of_commits(name, segments, counts, rows) if name in _OF_COMMIT else _of_kinds(name, kinds, specs, order)
-            for name in self._columns
+            for name in self.columns
         ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
 
 def _by_kind(segments: Sequence[Segment]) -> tuple[dict[type[Event], list[Any]], Any]:
@@ -138,6 +142,8 @@ def _piece(name: str, kind: type[Event], events: list[Any], specs: Specs, wanted
     """One column of all events of one kind."""
     if kind is Added and (found := specs.column(name, wanted)) is not None:
         return found
+    if kind is Watched and name == "job_id":  # others are about zones
+        return pa.array(map(subject, events), wanted)
     field = next((field for field in kind.__struct_fields__ if _RENAMED.get(field, field) == name), None)
     if field is None or (kind is Ringed and name == "token"):  # a ring's token is not that of a lease
         return pa.nulls(len(events), wanted)

@@ -8,7 +8,7 @@ and none in both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,26 +17,26 @@ from casque.clock import SystemClock, system_random
 from casque.codec.archive import HOUR_MS
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
-from casque.codec.log import LAYOUT, decode_head, decode_segment, previous, segment_key
-from casque.codec.ring import decode_ring, shard_prefix
-from casque.errors import InvalidInputError, RingError
-from casque.journal.log.reader import READ_AHEAD, Reader
-from casque.journal.patience import Patience
-from casque.scan import ArchiveObject
+from casque.codec.log import LAYOUT, Segment, decode_segment, previous, segment_key
+from casque.codec.ring import decode_ring
+from casque.errors import HistoryGoneError, RingError, StorageError
+from casque.journal.log.past import Past
+from casque.journal.log.reader import READ_AHEAD
+from casque.scan.ahead import read_ahead
 from casque.scan.bucket import Bucket
+from casque.scan.shards import AT_ONCE, shard_store
+from casque.scan.splits import ArchiveObject
 from casque.settings import QueueSettings
-from casque.spark.store_ref import body_of
 from casque.state import Limits
 from casque.state.events import Acked, Cancelled, Died
-from casque.storage.port import Store
-from casque.storage.prefixed import PrefixedStore
-from casque.types import to_ms
+from casque.storage.port import Store, Stored
+from casque.types import JobRecord, to_ms
 
 LOOKED_AT_MAX = 4_096
 """Segments above the archive that one call scans. A queue that only fills up has many, and the next call continues
 from there."""
-AT_ONCE = 16
-"""Shards that are scanned at the same time."""
+OBJECTS_AHEAD = 8
+"""Objects that a task reads ahead."""
 CLOCKS_DIFFER_HOURS = 48
 """Archive objects are filed by the hour of their writer. Late jobs are found if clocks differ by up to this."""
 
@@ -79,9 +79,9 @@ async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight
         CorruptQueueError: the queue cannot be read.
     """
     try:
-        alone = await look(store, known(None))
+        alone = await _look(_bucket(store), known(None))
     except RingError:
-        head = decode_ring(await body_of(store, KEY) or b"")
+        head = decode_ring((await _bucket(store).find()).body)
         assert head.queue_id is not None
     else:
         return Sight(alone.queue_id, {None: alone})
@@ -89,46 +89,36 @@ async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight
 
     async def one(shard: int) -> Horizon:
         async with room:
-            below = PrefixedStore(store, shard_prefix(shard))
-            found = await look(below, known(shard))
-            return msgspec.structs.replace(found, at_ms=await _time(below, found))
+            bucket = _bucket(shard_store(store, shard))
+            found = await _look(bucket, known(shard))
+            return msgspec.structs.replace(found, at_ms=await _time(bucket, found))
 
     return Sight(head.queue_id, dict(enumerate(await asyncio.gather(*map(one, range(head.shards))))))
 
 
-async def _time(store: Store, horizon: Horizon) -> int:
+async def _time(bucket: Bucket, horizon: Horizon) -> int:
     if horizon.position <= horizon.floor:
         return 0  # unknown; another shard's is as good
-    body = await body_of(store, segment_key(horizon.position))
-    if body is None:
-        return 0
-    return decode_segment(body, queue_id=horizon.queue_id, position=horizon.position, prev=previous(body)).at
+    read = await bucket.get(segment_key(horizon.position))
+    return _decoded(read.body, horizon.queue_id, horizon.position).at if isinstance(read, Stored) else 0
 
 
-async def look(store: Store, known: int) -> Horizon:
-    """`known` is where the last scan ended: nothing up to there is read again.
-
-    Raises:
-        InvalidInputError: there is no queue.
-        CorruptQueueError: the queue cannot be read.
-    """
-    body = await body_of(store, KEY)
-    if body is None:
-        raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-    head = check_single(read_layout(KEY, body))
+async def _look(bucket: Bucket, known: int) -> Horizon:
+    """`known` is where the last scan ended: nothing up to there is read again."""
+    found = await bucket.find()
+    head = check_single(read_layout(KEY, found.body))
     if head.layout != LAYOUT:
-        state = DocumentCodec(KEY, head.queue_id or "").decode(body, Limits(finished=True))
+        state = DocumentCodec(KEY, head.queue_id or "").decode(found.body, Limits(finished=True))
         waiting = [one.position for one in state.finished if one.position > state.archived]
         return Horizon(head.queue_id or "", False, min(waiting) - 1 if waiting else state.position)
-    log = decode_head(KEY, body)
+    log = bucket.head.adopt(found)
     assert log.queue_id is not None
-    reader = Reader(store, _patience)
     start = position = max(log.archived_to, known)
     while position - start < LOOKED_AT_MAX:
-        bodies = (await reader.slots(position, READ_AHEAD)).bodies
-        for segment in bodies:
-            decoded = decode_segment(segment, queue_id=log.queue_id, position=position + 1, prev=previous(segment))
-            if any(isinstance(event, Acked | Died | Cancelled) for event in decoded.events):
+        bodies = (await bucket.reader.slots(position, READ_AHEAD)).bodies
+        for body in bodies:
+            segment = _decoded(body, log.queue_id, position + 1)
+            if any(isinstance(event, Acked | Died | Cancelled) for event in segment.events):
                 return Horizon(log.queue_id, True, position, log.floor)
             position += 1
         if len(bodies) < READ_AHEAD:
@@ -146,9 +136,51 @@ async def archived_between(store: Store, after: int, upto: int, since_hour: str 
     if since_hour is not None:
         moment = datetime.fromisoformat(f"{since_hour}:00:00").replace(tzinfo=UTC)
         since_ms = max(0, to_ms(moment) - CLOCKS_DIFFER_HOURS * HOUR_MS)
-    bucket = Bucket(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
-    return await bucket.archive_objects(after=after, upto=upto, since_ms=since_ms)
+    return await _bucket(store).archive_objects(after=after, upto=upto, since_ms=since_ms)
 
 
-def _patience() -> Patience:
-    return Patience(QueueSettings(), SystemClock(), system_random())
+# --- What a task reads ---
+
+
+def bodies(store: Store, keys: Sequence[str]) -> AsyncGenerator[tuple[str, bytes | None]]:
+    """Objects in this order; None for one that is gone."""
+    bucket = _bucket(store)
+
+    async def read(key: str) -> bytes | None:
+        found = await bucket.get(key)
+        return found.body if isinstance(found, Stored) else None
+
+    return read_ahead(keys, read, ahead=OBJECTS_AHEAD)
+
+
+async def commits(store: Store, queue_id: str, first: int, last: int) -> AsyncGenerator[Segment | None]:
+    """The commits between two positions, each checked by itself; None for one that was collected. `casque queue verify`
+    checks that they follow each other."""
+    position = first
+    async for _, body in bodies(store, [segment_key(at) for at in range(first, last + 1)]):
+        yield None if body is None else _decoded(body, queue_id, position)
+        position += 1
+
+
+async def jobs_at(store: Store, position: int, *, has_log: bool) -> tuple[list[JobRecord], int]:
+    """The jobs in a queue as of a position, and its time; as of now if that position is gone or there is no log."""
+    if not has_log:
+        found = await _bucket(store).get(KEY)
+        if not isinstance(found, Stored):
+            raise StorageError(f"{KEY} is gone")
+        jobs = list(DocumentCodec(KEY, "").decode(found.body, Limits()).jobs.values())
+        return jobs, max((at for job in jobs for at in (job.created_ms, job.claimed_ms, job.beat_ms) if at), default=0)
+    past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+    try:
+        moment = await past.at_position(position)
+    except HistoryGoneError:
+        moment = await past.at_position(None)
+    return list(moment.state.jobs.values()), moment.at_ms
+
+
+def _decoded(body: bytes, queue_id: str, position: int) -> Segment:
+    return decode_segment(body, queue_id=queue_id, position=position, prev=previous(body))
+
+
+def _bucket(store: Store) -> Bucket:
+    return Bucket(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
