@@ -7,13 +7,13 @@ many. Attempts and crashes share one numbering here, because each was a claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from casque.scan.archive_columns import chosen_jobs, constant, no_archive
-from casque.scan.arrays import text_times
+from casque.scan.arrays import column, each, text_times
 from casque.scan.splits import ArchiveObject, ArchiveSplit
 from casque.scan.stored_fields import UNFIT
 from casque.scan.tables import Table, arrow_schema
@@ -24,13 +24,6 @@ _READ = (
 )  # fmt: skip
 
 
-class _Attempt(NamedTuple):
-    job: Any
-    number: int
-    failed: Any
-    """The failed attempt; None for the one that ended the job."""
-
-
 def attempts_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> Any:
     """The attempts of an object's jobs that a split asks for, as a `pyarrow.RecordBatch`.
 
@@ -39,8 +32,8 @@ def attempts_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns
     """
     schema = arrow_schema(Table.ATTEMPTS, columns)
     try:
-        attempts = [attempt for job in chosen_jobs(split, one, body, _READ) for attempt in _attempts(job)]
-        arrays = [_array(field.name, attempts, one.hour, field.type) for field in schema]
+        attempts = _Attempts(chosen_jobs(split, one, body, _READ))
+        arrays = [attempts.array(field.name, one.hour, field.type) for field in schema]
     except UNFIT as error:
         raise no_archive(one.key, error) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -62,43 +55,52 @@ def has_last_attempt(job: Any) -> bool:
     return job.claimed_at is not None and not job.waiting
 
 
-def _attempts(job: Any) -> Iterator[_Attempt]:
-    """In the order in which they were made."""
-    if job.tries:
-        failed = failed_attempts(job)
-        first = claims(job) - (not job.waiting) - len(failed) + 1
-        for number, one in enumerate(failed, first):
-            yield _Attempt(job, number, one)
-    if has_last_attempt(job):
-        yield _Attempt(job, claims(job), None)
+class _Attempts:
+    """Attempts, those of a job in the order in which they were made."""
+
+    def __init__(self, jobs: Sequence[Any]) -> None:
+        self.jobs: list[Any] = []
+        self.numbers: list[int] = []
+        self.failed: list[Any] = []
+        """The failed attempt; None for the one that ended the job."""
+        for job in jobs:
+            number = claims(job)
+            if job.tries:
+                failed = failed_attempts(job)
+                first = number - (not job.waiting) - len(failed) + 1
+                self.jobs += [job] * len(failed)
+                self.numbers += range(first, first + len(failed))
+                self.failed += failed
+            if has_last_attempt(job):
+                self.jobs.append(job)
+                self.numbers.append(number)
+                self.failed.append(None)
+
+    def array(self, name: str, hour: str, wanted: Any) -> Any:
+        both = zip(self.jobs, self.failed, strict=True)
+        match name:
+            case "shard" | "hour":
+                return constant(name, hour, len(self.jobs))
+            case "position" | "entrypoint" | "zone":
+                return column(each(name, self.jobs), wanted)
+            case "job_id":
+                return column(each("id", self.jobs), wanted)
+            case "attempt":
+                return column(self.numbers, wanted)
+            case "last":
+                return column([failed is None for failed in self.failed], wanted)
+            case "outcome":
+                return column([job.state if failed is None else failed.how for job, failed in both], wanted)
+            case "error":
+                return column([_error(job) if failed is None else failed.error for job, failed in both], wanted)
+            case "ended_at":
+                return text_times([job.finished_at if failed is None else failed.ended_at for job, failed in both])
+            case "claimed_at":
+                return text_times([(failed or job).claimed_at for job, failed in both])
+            case _:
+                return column(each(name, [failed or job for job, failed in both]), wanted)
 
 
-def _array(name: str, attempts: Sequence[_Attempt], hour: str, wanted: Any) -> Any:
-    match name:
-        case "shard" | "hour":
-            return constant(name, hour, len(attempts))
-        case "position" | "entrypoint" | "zone":
-            return pa.array([getattr(one.job, name) for one in attempts], wanted)
-        case "job_id":
-            return pa.array([one.job.id for one in attempts], wanted)
-        case "attempt":
-            return pa.array([one.number for one in attempts], wanted)
-        case "last":
-            return pa.array([one.failed is None for one in attempts], wanted)
-        case "outcome":
-            return pa.array([one.job.state if one.failed is None else one.failed.how for one in attempts], wanted)
-        case "ended_at":
-            return text_times([one.job.finished_at if one.failed is None else one.failed.ended_at for one in attempts])
-        case "claimed_at":
-            return text_times([(one.failed or one.job).claimed_at for one in attempts])
-        case "error":
-            return pa.array([_error(one) for one in attempts], wanted)
-        case _:
-            return pa.array([getattr(one.failed or one.job, name) for one in attempts], wanted)
-
-
-def _error(attempt: _Attempt) -> str | None:
-    if attempt.failed is not None:
-        return str(attempt.failed.error) if attempt.failed.error is not None else None
-    # A job that is done may carry the error of an earlier attempt.
-    return attempt.job.error if attempt.job.state == "dead" else None
+def _error(job: Any) -> Any:
+    """A job that is done may carry the error of an earlier attempt."""
+    return job.error if job.state == "dead" else None
