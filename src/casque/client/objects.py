@@ -44,7 +44,7 @@ async def create_new(store: Store, key: str, body: bytes) -> None:
         if isinstance(outcome, Won) or (outcome is not None and tries.sent):
             return  # lost after an attempt without an answer: that attempt had landed
         if outcome is not None:
-            raise CASConflictError(f"{key} is there already, and nobody else should know this name")
+            raise CASConflictError(f"{key} exists already, though its name is unique to this write")
 
 
 async def swap(store: Store, key: str, body: bytes, *, expected: str | None) -> bool:
