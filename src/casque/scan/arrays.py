@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from casque.scan.tables import arrow_type
+from casque.scan.arrow_types import INSTANT
 
-TIME = arrow_type("timestamp")
 MS = pa.timestamp("ms", tz="UTC")
 
 
 def each(field: str, things: Sequence[Any]) -> list[Any]:
     """This field of every item."""
-    return list(map(attrgetter(field), things))
+    return _getter(field)(things)
+
+
+@lru_cache(maxsize=256)
+def _getter(field: str) -> Callable[[Sequence[Any]], list[Any]]:
+    """Compiled, because an `attrgetter` takes twice as long: it does not specialise the lookup, and reading all columns
+    of an archive would be an eighth slower."""
+    assert field.isidentifier()
+    getter: Callable[[Sequence[Any]], list[Any]] = eval(f"lambda things: [thing.{field} for thing in things]")  # noqa: S307
+    return getter
 
 
 def column(values: list[Any], wanted: Any) -> Any:
@@ -34,9 +42,9 @@ def column(values: list[Any], wanted: Any) -> Any:
 
 def text_times(values: Sequence[str | None]) -> Any:
     """Times in ISO 8601, as JSON has them."""
-    return pa.array(values, pa.string()).cast(TIME)
+    return pa.array(values, pa.string()).cast(INSTANT)
 
 
 def moment(ms: int) -> Any:
     """A scalar to compare a column of times with."""
-    return pa.scalar(ms, MS).cast(TIME)
+    return pa.scalar(ms, MS).cast(INSTANT)

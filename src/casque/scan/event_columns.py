@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from casque.codec.log import Segment
 from casque.scan.arrays import MS, column, each
-from casque.scan.tables import COLUMNS, Table, arrow_type
+from casque.scan.arrow_types import arrow_type
+from casque.scan.tables import COLUMNS, Table
 from casque.state import Added, Event, Ringed, Watched
 from casque.state.events import subject
 from casque.types import JobSpec

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from casque.codec.snapshot import Part, part_lines
 from casque.codec.stored import StoredJob, decode_job, record_of
 from casque.errors import CorruptQueueError
-from casque.scan.arrays import TIME, column, each, moment, text_times
+from casque.scan.arrays import column, each, moment, text_times
+from casque.scan.arrow_types import INSTANT
 from casque.scan.splits import JobsSplit
 from casque.scan.stored_fields import UNFIT, decoder_of
 from casque.scan.tables import Table, arrow_schema
@@ -77,7 +78,7 @@ def _array(name: str, jobs: Sequence[Any], split: JobsSplit, wanted: Any) -> Any
 
 def _due(jobs: Sequence[Any]) -> Any:
     """Omitted where it equals the time of enqueueing."""
-    due = column(each("due_ms", jobs), TIME)
+    due = column(each("due_ms", jobs), INSTANT)
     return due if not due.null_count else pc.coalesce(due, text_times(each("created_at", jobs)))
 
 

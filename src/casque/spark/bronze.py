@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from casque.scan.arrow_types import arrow_schema
 from casque.scan.event_columns import Commit, EventColumns
-from casque.spark.arrow_types import arrow_schema
 from casque.spark.parquet import PARTITION
 from casque.spark.tables import TABLES
 

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from casque.errors import CorruptQueueError
 from casque.scan.archive_columns import finished_jobs
 from casque.scan.arrays import column, text_times
+from casque.scan.arrow_types import INSTANT, arrow_type
 from casque.scan.attempt_columns import claims, failed_attempts, has_last_attempt
 from casque.scan.stored_fields import UNFIT
-from casque.spark.arrow_types import INSTANT, arrow_type
 from casque.spark.parquet import PARTITION
 from casque.spark.tables import TABLES
 from casque.types import Attempt, JobRecord, JobState

@@ -13,11 +13,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from casque.scan.arrow_types import arrow_schema
 from casque.scan.event_columns import Commit
 from casque.scan.horizon import bodies, commits, jobs_at
 from casque.scan.shards import shard_store, with_ring_numbers
 from casque.spark import bronze, combine, gold, silver
-from casque.spark.arrow_types import arrow_schema
 from casque.spark.executor import settle_in
 from casque.spark.parquet import ADDED, PARTITION, AddedRows, File, Writer, answer, by_hour, read
 from casque.spark.store_ref import StoreRef
