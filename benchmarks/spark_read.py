@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.report import Section, Steps, Table, interleaved, median, spread
 from benchmarks.scale import Scale
 from casque import Queue
-from casque.client.scan import Scan
-from casque.client.scan import Table as QueueTable
 from casque.clock import Random
+from casque.scan import Scan
+from casque.scan import Table as QueueTable
 from casque.service import Outcome
 from casque.storage.memory import MemoryStore
 from casque.storage.url import open_store

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from casque.codec.log import replay
-from casque.codec.stored import to_ms
 from casque.engine.ticker import SCHEDULE_HEADER, TICK_HEADER
 from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.state.job_life import LEASE_RAN_OUT
 from casque.state.request_ids import scope_of
 from casque.storage.port import Stored
-from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobSpec, JobState, Schedule, ZoneRules
+from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobSpec, JobState, Schedule, ZoneRules, to_ms
 from simulation.world.asked import IN_A_COPY, NOT_THEIRS, Request, Told, Verb
 from simulation.world.broker import ANYBODY
 from simulation.world.calendar import STEADY, ticks_between

@@ -24,6 +24,14 @@ def from_ms(ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(max(ms, _FIRST_MS), _LAST_MS))
 
 
+def to_ms(moment: datetime) -> int:
+    """A datetime as a stored time; without a time zone it is in UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    span = moment - _EPOCH
+    return (span.days * 86_400 + span.seconds) * 1000 + span.microseconds // 1000
+
+
 class JobState(StrEnum):
     """The state of a job. `ready` and `delayed` wait, `running` is leased, the others are final."""
 

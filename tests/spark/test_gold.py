@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from casque.clock import Random
+from casque.scan.arrow_types import arrow_schema
 from casque.spark import combine, gold, pipeline, silver, sketch, sketch_arrays
-from casque.spark.arrow_types import arrow_schema
 from casque.spark.parquet import File
 from casque.spark.warehouse import Change, Warehouse
 from casque.types import Attempt, Ending, JobRecord, JobSpec, JobState

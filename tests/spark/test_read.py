@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from casque import SyncQueue
-from casque.client.scan import Scan, Table, ddl
 from casque.errors import InvalidInputError, NotInstalledError
+from casque.scan import Scan, Table, ddl
 from casque.service import Outcome
 from casque.spark import register
 from casque.spark.options import SourceOptions, about_options

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from casque.client.scan.tables import Table, ddl
 from casque.errors import NotInstalledError
+from casque.scan.tables import Table, ddl
 from casque.spark.java import find_java
 
 pytestmark = pytest.mark.xdist_group("spark")

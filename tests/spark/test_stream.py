@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from casque.client.scan import Scan, Table
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log import pace
+from casque.scan import Scan, Table
 from casque.spark import register
 from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import SourceOptions

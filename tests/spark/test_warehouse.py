@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
+from casque.scan.arrow_types import arrow_schema
 from casque.spark import parquet
-from casque.spark.arrow_types import arrow_schema
 from casque.spark.delta import publish, storage_options, table_uri
 from casque.spark.parquet import File
 from casque.spark.store_ref import StoreRef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -13,18 +13,18 @@ from typer.core import TyperGroup
 
 from casque.cli.command import command
 from casque.cli.formats import COLOURS, TEXT_MAX, clock_time
-from casque.cli.head import require_head
 from casque.cli.options import Entrypoint, Json, Since, Until, parse_moment
 from casque.cli.output import Columns, Out, print_json, print_table
 from casque.cli.target import BucketTarget
+from casque.client.head import require_head
 from casque.client.queue import Queue
-from casque.codec.archive import ARCHIVE, hour_of, parse_key
-from casque.codec.ring import SHARDS, shard_prefix
-from casque.codec.stored import to_ms
 from casque.printable import printable
 from casque.service import ArchivedJob
 from casque.storage.port import Store
-from casque.types import JobState
+from casque.types import JobState, to_ms
+
+if TYPE_CHECKING:
+    from casque.scan import ArchiveObject
 
 HOURS: Columns = (
     ("hour (UTC)", lambda one: one[0][0]),
@@ -41,15 +41,6 @@ class FinalState(StrEnum):
     DONE = "done"
     DEAD = "dead"
     CANCELLED = "cancelled"
-
-
-class ArchivedObject(msgspec.Struct, frozen=True):
-    """One object of the archive: the jobs that these commits finished in this hour."""
-
-    key: str
-    hour: str
-    first: int
-    last: int
 
 
 class CatByDefault(TyperGroup):
@@ -120,33 +111,26 @@ def ls(target: BucketTarget, since: Since = None, until: Until = None, json: Jso
 
     Exit code 0: listed. 2: there is no queue, or the question makes no sense.
     """
+    from casque.scan.bucket import list_archive
+    from casque.scan.shards import shard_key, shard_name, shard_store
 
     async def work(store: Store) -> None:
         begin, end = (
-            None if one is None else hour_of(to_ms(one))
+            None if one is None else to_ms(one)
             for one in (parse_moment("--since", since), parse_moment("--until", until))
         )
-        hours: dict[tuple[str, str], list[ArchivedObject]] = {}
-        for prefix in await _archives(store):
-            async for key in store.list(prefix + ARCHIVE):
-                found = parse_key(key.removeprefix(prefix))
-                if found is None or (begin and found[0] < begin) or (end and found[0] > end):
-                    continue
-                one = ArchivedObject(key, found[0], found[1].first, found[1].last)
+        shards = (await require_head(store)).shards
+        hours: dict[tuple[str, str], list[ArchiveObject]] = {}
+        for shard in [None] if shards is None else range(shards):
+            async for one in list_archive(shard_store(store, shard), since_ms=begin, through_ms=end):
                 if json:
-                    print_json(one)
+                    print_json(one if shard is None else msgspec.structs.replace(one, key=shard_key(shard, one.key)))
                 else:
-                    hours.setdefault((one.hour, prefix.removeprefix(f"{SHARDS}/").removesuffix("/")), []).append(one)
+                    hours.setdefault((one.hour, "" if shard is None else shard_name(shard)), []).append(one)
         if hours:
             print_table(HOURS, sorted(hours.items()))
 
     target.run_on_store(work)
-
-
-async def _archives(store: Store) -> list[str]:
-    """The prefixes of the archives: one of a queue, one for each shard of a ring."""
-    shards = (await require_head(store)).shards
-    return [""] if shards is None else [f"{shard_prefix(token)}/" for token in range(shards)]
 
 
 def _line(job: ArchivedJob) -> str:

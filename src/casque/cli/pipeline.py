@@ -162,7 +162,7 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             CasqueError: there is no queue, or a store cannot be reached.
         """
-        from casque.spark.horizon import look_around
+        from casque.scan.horizon import look_around
         from casque.spark.store_ref import StoreRef
         from casque.spark.warehouse import Warehouse
 

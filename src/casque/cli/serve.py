@@ -16,12 +16,12 @@ import typer
 from casque import __version__
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, print_error
-from casque.cli.head import find_head
 from casque.cli.logs import LogFormat, log_to_stderr
 from casque.cli.options import Layout, LogFormatOption, Settings
 from casque.cli.process import collect_rarely, fast_loop, on_stop_signal
 from casque.cli.target import BucketTarget
 from casque.client.connecting import peer_token
+from casque.client.head import find_head
 from casque.client.queue import DEFAULTS
 from casque.client.settings_text import parse_settings
 from casque.clock import SystemClock

@@ -13,20 +13,17 @@ from rich.markup import escape
 
 from casque.cli.command import command
 from casque.cli.formats import TEXT_MAX, clock_time
-from casque.cli.head import MISSING, find_head
 from casque.cli.options import Entrypoints, Json
 from casque.cli.output import Out, print_json, say
 from casque.cli.target import BucketTarget
-from casque.client.queue import Queue
-from casque.clock import SystemClock, system_random
-from casque.codec.ring import shard_prefix
+from casque.client.head import MISSING, find_head
+from casque.client.opening import Parts
+from casque.client.past import past_of
+from casque.client.queue import DEFAULTS, Queue
 from casque.errors import HistoryGoneError, InvalidInputError
-from casque.journal.log.past import Past
 from casque.printable import printable
 from casque.service import EventKind, QueueEvent
-from casque.settings import QueueSettings
 from casque.storage.port import Store
-from casque.storage.prefixed import PrefixedStore
 
 ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
 COLOURS = {
@@ -90,9 +87,9 @@ def tail(
             position = await _start_of(store, from_, wanted)
         else:
             # Each by itself: the beginning of one is in the middle of another.
-            given = _positions(from_)
+            given, ring = _positions(from_), Parts(store, DEFAULTS)
             starts = {
-                shard: await _start_of(PrefixedStore(store, shard_prefix(shard)), given.get(shard, from_), wanted)
+                shard: await _start_of(ring.shard(shard).store, given.get(shard, from_), wanted)
                 for shard in range(shards)
             }
             position = {shard: start for shard, start in starts.items() if start is not None} or None
@@ -156,8 +153,7 @@ class _EventFilter:
 
     async def read_jobs(self, store: Store, position: int | None) -> int:
         """Read the jobs at the position where the watch begins, and return it."""
-        past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
-        moment = await past.at_position(position)
+        moment = await past_of(Parts(store, DEFAULTS)).at_position(position)
         jobs = moment.state.jobs.values()
         self._jobs |= {job.spec.id for job in jobs if job.spec.entrypoint in self.entrypoints}
         return moment.state.position

@@ -14,18 +14,17 @@ import msgspec
 import typer
 
 from casque.cli.command import Options
-from casque.cli.head import MISSING
 from casque.cli.options import StoreOptions, parse_options
 from casque.cli.output import say
 from casque.client.config import QueueConfig, default_queue, default_queue_hint, named_queue, queue_names
-from casque.client.connecting import is_address
+from casque.client.head import MISSING
 from casque.client.leading import is_led, look_up
 from casque.client.opening import as_store
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
 from casque.settings import SettingsChanges
 from casque.storage.port import Store
-from casque.storage.url import open_store
+from casque.storage.url import is_address, open_store
 
 R = TypeVar("R")
 

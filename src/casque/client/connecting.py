@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from casque.transport.grpc.credentials import ClientTls
 
-SCHEMES = ("grpc", "grpcs", "http", "https")
 CONNECT_S = 2.0
 """A frozen broker accepts connections and never answers. Without an answer in this time it is tried again later."""
 SILENCE_S = 3.0
@@ -94,11 +93,6 @@ class BucketFinder:
     async def close(self) -> None:
         if self._owns_store:
             await self._store.close()
-
-
-def is_address(url: Any) -> bool:
-    """True if this names brokers and not a store."""
-    return isinstance(url, str) and urlsplit(url).scheme in SCHEMES
 
 
 def by_address(url: str, *, token: str | None, tls: ClientTlsFiles | None, surroundings: Surroundings) -> RemoteQueue:

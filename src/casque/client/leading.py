@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from casque.codec.head import KEY, RING, read_layout
+from casque.client.head import find_head
 from casque.codec.ring import shard_prefix
-from casque.journal.discovery import find_leader
-from casque.storage.port import Store, Stored, locate
+from casque.journal.discovery import find_leader, is_copy, read_leader
+from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
 
 
@@ -31,10 +31,8 @@ async def look_up(store: Store) -> Leading:
     leader = await find_leader(store)
     if leader is not None:
         return Leading(leader=leader)
-    read = await store.get(KEY)
-    if not isinstance(read, Stored):
-        return Leading(exists=False)
-    return Leading(ring=read_layout(KEY, read.body, locate(store, KEY)).layout == RING)
+    head = await find_head(store)
+    return Leading(exists=head is not None, ring=head is not None and head.shards is not None)
 
 
 async def is_led(store: Store, found: Leading | None = None) -> bool:
@@ -44,3 +42,24 @@ async def is_led(store: Store, found: Leading | None = None) -> bool:
     if found.ring:
         return await find_leader(PrefixedStore(store, shard_prefix(0))) is not None
     return found.leader is not None
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """The broker that the head of a queue names."""
+
+    address: str | None = None
+    """It leads this queue."""
+    copy_of: str | None = None
+    """It leads the original that this queue was copied from."""
+
+
+async def leader_of(store: Store) -> Leader:
+    """
+    Raises:
+        StorageError: the store did not answer.
+        CorruptQueueError: the object is not a queue.
+    """
+    owner = await read_leader(store)
+    if owner is None:
+        return Leader()
+    return Leader(copy_of=owner.address) if await is_copy(store, owner) else Leader(owner.address)

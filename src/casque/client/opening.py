@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
-from casque.clock import Clock, Random, SystemClock, system_random
+from casque.clock import Clock, Random, SystemClock, new_nonce, system_random
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.log import LAYOUT as LOG
-from casque.codec.ring import RingHead, shard_prefix
+from casque.codec.ring import SHARDS_MAX, RingHead, shard_prefix
 from casque.engine.blobs import Blobs
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
@@ -20,6 +19,7 @@ from casque.engine.operation import Executor
 from casque.engine.staging import Staging
 from casque.errors import InvalidInputError
 from casque.journal.chosen import JOURNALS, ChosenJournal
+from casque.journal.port import Batch
 from casque.ring.admissions import Books
 from casque.ring.building import Builder
 from casque.ring.local import LocalShard
@@ -31,8 +31,9 @@ from casque.state import State
 from casque.storage.adapted import SingleObjectStore
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
-from casque.storage.single import ObjectStoragePort
-from casque.storage.url import open_store
+from casque.storage.url import as_store
+
+__all__ = ["SHARDS_MAX", "Parts", "Surroundings", "as_store"]
 
 
 class Surroundings:
@@ -79,6 +80,13 @@ class Parts(Surroundings):
         committer = self.committer()
         await committer.open()
         return committer.state
+
+    async def create(self) -> None:
+        """Make an empty queue, with a first commit that has no events. If another process is faster, its queue is as
+        good."""
+        journal = self.journal()
+        batch = Batch(writer=new_nonce(self.rng), number=1, at_ms=self.clock.wall_ms())
+        await journal.append(await journal.load(), batch)
 
     def group(self) -> GroupCommit:
         return GroupCommit(self.committer(), settings=self.settings, clock=self.clock, rng=self.rng)
@@ -157,16 +165,3 @@ class Parts(Surroundings):
 
     def direct(self) -> DirectCommit:
         return DirectCommit(self.committer())
-
-
-def as_store(storage: Any, options: Mapping[str, str] | None = None) -> Store:
-    """A store from a URL, from an object with `read` and `write`, or from a store."""
-    if isinstance(storage, str):
-        return open_store(storage, options=options)
-    if isinstance(storage, Store):
-        return storage
-    if isinstance(storage, ObjectStoragePort):
-        return SingleObjectStore(storage)
-    raise InvalidInputError(
-        f"storage must be a URL, a store, or an object with async read() and write(), not {type(storage).__name__}"
-    )

@@ -41,8 +41,7 @@ class PastShard:
         self._past: PastExecutor | None = None
 
     async def start(self) -> None:
-        past = Past(self._parts.store, settings=self._parts.settings, clock=self._parts.clock, rng=self._parts.rng)
-        moment = await past.at_time(checks.moment_ms("as_of", self._as_of))
+        moment = await past_of(self._parts).at_time(checks.moment_ms("as_of", self._as_of))
         if moment.state.ring is None:
             moment.state.execute(AdoptRing(0, 0, self._token), moment.at_ms)
         self._past = PastExecutor(moment)
@@ -79,6 +78,11 @@ def past_ring(parts: Parts, as_of: int | datetime) -> RingService:
     return parts.ring(opener)
 
 
+def past_of(parts: Parts) -> Past:
+    """The history of a queue, to read its state at any commit that is kept."""
+    return Past(parts.store, settings=parts.settings, clock=parts.clock, rng=parts.rng)
+
+
 async def open_past(parts: Parts, as_of: int | datetime) -> PastExecutor:
     """
     Raises:
@@ -86,7 +90,7 @@ async def open_past(parts: Parts, as_of: int | datetime) -> PastExecutor:
         HistoryGoneError: that is further back than the queue remembers.
         InvalidInputError: that is in the future, or there is no queue.
     """
-    past = Past(parts.store, settings=parts.settings, clock=parts.clock, rng=parts.rng)
+    past = past_of(parts)
     if isinstance(as_of, datetime):
         return PastExecutor(await past.at_time(checks.moment_ms("as_of", as_of)))
     return PastExecutor(await past.at_position(checks.position("as_of", as_of)))

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, Unpack, cast, overload
 import msgspec
 
 from casque import checks, cron
-from casque.client.connecting import ClientTlsFiles, by_address, by_bucket, is_address
+from casque.client.connecting import ClientTlsFiles, by_address, by_bucket
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, Surroundings, as_store
@@ -31,6 +31,7 @@ from casque.ring.feeds import merged_feed
 from casque.ring.service import RingService
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats, requests
 from casque.settings import QueueSettings, SettingsChanges
+from casque.storage.url import is_address
 from casque.types import (
     Admission,
     Gate,

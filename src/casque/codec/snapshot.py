@@ -208,20 +208,6 @@ def part_lines(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> l
     return decoded.jobs
 
 
-def part_text(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> bytes | None:
-    """The jobs of one part as text for callers that parse it themselves: jobs separated by a comma and a newline. None
-    if the text was not written by `encode_part`.
-
-    Raises:
-        CorruptQueueError: the bytes are not those that the snapshot names.
-    """
-    _check_digest(part.key, body, part.sha256, f"the part that {ref.key} names")
-    head = _part_head(queue_id, ref.position)
-    if not (body.startswith(head) and body.endswith(_PART_END)):
-        return None
-    return body[len(head) : -len(_PART_END)]
-
-
 def decode_snapshot(
     ref: SnapshotRef, body: bytes, *, queue_id: str, limits: Limits, read: Callable[[str], bytes] | None = None
 ) -> tuple[State, Tip]:

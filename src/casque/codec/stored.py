@@ -15,7 +15,7 @@ import msgspec
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
 from casque.state.request_memory import Answered
-from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress, from_ms
+from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress, from_ms, to_ms
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -237,10 +237,3 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.progress,
         job.declined,
     )
-
-
-def to_ms(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    span = moment - EPOCH
-    return (span.days * 86_400 + span.seconds) * 1000 + span.microseconds // 1000

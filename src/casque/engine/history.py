@@ -9,7 +9,6 @@ from datetime import datetime
 
 from casque.clock import Clock, Random
 from casque.codec.head import KEY, check_single, read_layout
-from casque.codec.stored import to_ms
 from casque.engine import feed
 from casque.engine.archived import read_archive
 from casque.engine.held_commits import HeldCommits
@@ -18,7 +17,7 @@ from casque.journal.patience import Patience
 from casque.service import ArchivedJob, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored, locate
-from casque.types import JobState
+from casque.types import JobState, to_ms
 
 READERS_AT_ONCE = 4
 """Followers that read and decode at the same time; the others wait for their turn."""

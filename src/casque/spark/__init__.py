@@ -1,11 +1,12 @@
 """casque on Spark: queues as DataFrames, DataFrames as jobs, history as a warehouse, executors as workers.
 
-Uses only the queue's public interfaces and PySpark's: nothing here needs a jar. Stores are read and written through
-casque's own adapters, on the driver and on the executors. All code that an executor runs is importable there.
+Stands on `casque.client` and `casque.scan`, never on the codec, the journal or the state, and uses only PySpark's
+public interfaces: nothing here needs a jar. Stores are read and written through casque's own adapters, on the driver
+and on the executors. All code that an executor runs is importable there.
 
 Layout: `source.py` is the entry point for Spark. Reading: `options`, `reader`, `pruning`, `arrow`, and for streams
-`stream`, `offsets`, all on top of `casque.client.scan`. Writing: `write_options`, `columns`, `sink`, `stream_sink`,
-`admitting`. The pipeline: `pipeline` runs `horizon`, `tasks`, `bronze`, `silver`, `combine`, `gold` and `requests` into
+`stream`, `offsets`, all on top of `casque.scan`. Writing: `write_options`, `columns`, `sink`, `stream_sink`,
+`admitting`. The pipeline: `pipeline` runs `tasks`, `bronze`, `silver`, `combine`, `gold` and `requests` into
 a `warehouse` (`tables`, `parquet`, `store_ref`, `groups`, `sketch`, `sketch_arrays`, `delta`). `report/` makes the
 page, `work/` runs jobs on executors, `replaying` enqueues again. `session`, `java` and `doctor` are for starting.
 """

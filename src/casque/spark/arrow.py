@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from casque.client.scan.tables import COLUMNS, Table, arrow_type, check_columns
 from casque.errors import InvalidInputError
+from casque.scan.arrow_types import arrow_type
+from casque.scan.tables import COLUMNS, Table, check_columns
 
 
 def wanted_schema(table: Table, schema: StructType) -> Any:

@@ -1,76 +1,52 @@
-"""The change feed as columns, from the segments of a log. Runs on executors."""
+"""The change feed as columns, from the commits of a log. Runs on executors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from casque.codec.log import Segment
-from casque.spark.arrow_types import INSTANT, arrow_type
+from casque.scan.arrow_types import arrow_schema
+from casque.scan.event_columns import Commit, EventColumns
 from casque.spark.parquet import PARTITION
 from casque.spark.tables import TABLES
-from casque.state.events import Added, Event, Ringed, subject
 
-_TYPES = {
-    name: arrow_type(column.type) for name, column in TABLES["bronze/events"].columns.items() if name != PARTITION
-}
-_SAME = ("delayed", "token", "lease_ms", "worker", "error", "request_id", "verb", "count")
-"""Event fields that have the same name as their column."""
+_SCHEMA = arrow_schema(
+    {name: column.type for name, column in TABLES["bronze/events"].columns.items() if name != PARTITION}
+)
+_OPERATIONS = "operations"
+_OF_ADDED = ("entrypoint", "zone", "priority")
+"""Null for other events, though some of them are about an entrypoint, a zone or a priority."""
 
 
-def happened(segments: Sequence[Segment], *, payloads: bool) -> Any:
+def happened(commits: Sequence[Commit], *, payloads: bool) -> Any:
     """Rows of `bronze/events`; payloads and results only if `payloads` is set."""
-    rows = [(segment, index, event) for segment in segments for index, event in enumerate(segment.events)]
-    columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
-    operations = {segment.position: sum(subject(event) is not None for event in segment.events) for segment in segments}
-    columns["operations"] = [operations[segment.position] for segment, _, _ in rows]
-    for segment, index, event in rows:
-        for name, value in _row(segment, index, event, payloads).items():
-            columns[name].append(value)
-    arrays = [_array(columns[name], kind) for name, kind in _TYPES.items()]
-    return pa.table(arrays, schema=pa.schema(list(_TYPES.items())))
+    events = EventColumns([name for name in _SCHEMA.names if name != _OPERATIONS])
+    for commit in commits:
+        events.add(commit)
+    if not events.rows:
+        return _SCHEMA.empty_table()
+    columns = dict(zip(events.columns, events.batch().columns, strict=True))
+    added = pc.equal(columns["kind"], "added")
+    for name in _OF_ADDED:
+        columns[name] = _only(added, columns[name])
+    columns["count"] = _only(pc.not_equal(columns["kind"], "admitted"), columns["count"])
+    # A payload that is stored elsewhere is empty here, as in the event.
+    columns["payload"] = _only(pc.and_(added, payloads), pc.fill_null(columns["payload"], b""))
+    columns["result"] = _only(pa.scalar(payloads), columns["result"])
+    columns[_OPERATIONS] = _operations(columns["position"], columns["job_id"])
+    return pa.table([columns[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)
 
 
-def _row(segment: Segment, index: int, event: Event, payloads: bool) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(name for name in _TYPES if name != "operations")
-    row.update(
-        shard=0,
-        position=segment.position,
-        index=index,
-        at=segment.at,
-        kind=str(event.__struct_config__.tag),
-        job_id=subject(event),
-        due_at=getattr(event, "due_ms", None),
-        epoch=segment.epoch,
-        writer=segment.writer,
-        batch=segment.batch,
-    )
-    for name in _SAME:
-        row[name] = getattr(event, name, None)
-    if isinstance(event, Ringed):
-        row["token"] = None  # the token of a ring is not a lease's
-    if payloads:
-        row["result"] = getattr(event, "result", None)
-    if isinstance(event, Added):
-        spec = event.spec
-        row.update(
-            entrypoint=spec.entrypoint,
-            zone=spec.zone,
-            priority=spec.priority,
-            payload=spec.payload if payloads else None,
-            payload_bytes=spec.blob_bytes if spec.blob is not None else len(spec.payload),
-            key=spec.key,
-            headers=None if spec.headers is None else list(spec.headers.items()),
-            run_at=spec.run_at_ms,
-            max_attempts=spec.attempts_max,
-            sequence=event.sequence,
-        )
-    return row
+def _only(mask: Any, column: Any) -> Any:
+    return pc.if_else(mask, column, pa.scalar(None, column.type))
 
 
-def _array(values: list[Any], kind: Any) -> Any:
-    if kind == INSTANT:
-        return pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(INSTANT)
-    return pa.array(values, kind)
+def _operations(positions: Any, job_ids: Any) -> Any:
+    """How many events of a commit are about jobs."""
+    _, commit = np.unique(positions.to_numpy(), return_inverse=True)
+    about_jobs = job_ids.is_valid().to_numpy(zero_copy_only=False)
+    return pa.array(np.bincount(commit, about_jobs)[commit].astype(np.int32))

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from casque.codec.staged import StagedJobs
+from casque.client.staging import StagedJobs
 from casque.errors import InvalidInputError
 from casque.spark.write_options import PayloadFrom, WriteOptions
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from casque.spark.arrow_types import arrow_schema
+from casque.scan.arrow_types import arrow_schema
 from casque.spark.groups import Groups
 from casque.spark.sketch_arrays import buckets
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from casque.errors import NotInstalledError
-from casque.spark.arrow_types import arrow_schema
+from casque.scan.arrow_types import arrow_schema
 from casque.spark.parquet import PARTITION
 from casque.spark.warehouse import Manifest, Warehouse
 

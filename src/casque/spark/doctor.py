@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from casque.client.leading import leader_of
 from casque.errors import CasqueError
-from casque.journal.discovery import leader_here
 from casque.spark.java import find_java
 from casque.spark.session import SETTINGS, local_session
 from casque.storage.url import open_store
@@ -166,7 +166,7 @@ async def ask_store(url: str, options: Mapping[str, str]) -> str:
     """Describe the queue there by reading one object. Also runs in tasks."""
     store = open_store(url, options=options)
     try:
-        leader = await leader_here(store)
+        leader = (await leader_of(store)).address
         return "can be read" if leader is None else f"can be read; a broker leads the queue: {leader}"
     finally:
         await store.close()

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.spark.arrow_types import INSTANT, arrow_schema
+from casque.scan.arrow_types import INSTANT, arrow_schema
 from casque.spark.combine import ADDED, COUNTERS, HOUR_MS, LEVELS, MINUTE_MS, WORKED, changes_minutes
 from casque.spark.groups import Groups
 from casque.spark.parquet import PARTITION

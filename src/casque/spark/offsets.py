@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from casque.client.scan.shards import shard_name
+from casque.scan.shards import shard_name
 
 ALONE = "0"
 """The shard name for a queue without shards."""

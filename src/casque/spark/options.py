@@ -19,11 +19,11 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from casque import checks, times
-from casque.client.connecting import is_address
-from casque.client.scan.scan import CLOCK_SKEW, Scan
-from casque.client.scan.shards import positions
-from casque.client.scan.tables import Table
 from casque.errors import InvalidInputError
+from casque.scan.scan import CLOCK_SKEW, Scan
+from casque.scan.shards import positions
+from casque.scan.tables import Table
+from casque.storage.url import is_address
 
 C = TypeVar("C", bound=StrEnum)
 Moment = int | datetime | Mapping[int, int]

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from casque.client.objects import body_of, create_new
 from casque.clock import new_nonce, system_random
 from casque.errors import CorruptQueueError
-from casque.spark.arrow_types import INSTANT, arrow_type
-from casque.spark.store_ref import StoreRef, body_of, create_new
+from casque.scan.arrow_types import INSTANT, arrow_type
+from casque.spark.store_ref import StoreRef
 from casque.storage.port import Store
 
 PARTITION = "date"

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from casque.client.scan import ArchiveObject
-from casque.client.scan.shards import shard_name
 from casque.clock import Clock, SystemClock
-from casque.codec.ring import shard_prefix
 from casque.errors import HistoryGoneError, InvalidInputError
+from casque.scan import ArchiveObject
+from casque.scan.horizon import Horizon, Sight, archived_between, look_around
+from casque.scan.shards import AT_ONCE, shard_name, shard_store
 from casque.spark import combine, requests
 from casque.spark.gold import columns
-from casque.spark.horizon import AT_ONCE, Horizon, Sight, archived_between, look_around
 from casque.spark.options import OnGone
 from casque.spark.parquet import ADDED, FILES_DDL, AddedRows, File, days
 from casque.spark.store_ref import StoreRef
@@ -44,7 +43,6 @@ from casque.spark.tasks import (
 )
 from casque.spark.warehouse import Change, Snapshot, Warehouse, frame, stamp_of
 from casque.storage.port import Store
-from casque.storage.prefixed import PrefixedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -415,9 +413,8 @@ async def archived_since(store: Store, sight: Sight, cursor: Cursor) -> dict[int
         known = cursor.of(shard)
         if horizon.position <= known.position:
             return []
-        here = store if shard is None else PrefixedStore(store, shard_prefix(shard))
         async with room:
-            return await archived_between(here, known.position, horizon.position, known.hour)
+            return await archived_between(shard_store(store, shard), known.position, horizon.position, known.hour)
 
     found = await asyncio.gather(*(one(shard, horizon) for shard, horizon in sight.shards.items()))
     return dict(zip(sight.shards, found, strict=True))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from casque.client.scan import Chosen
-from casque.client.scan.tables import Table
+from casque.scan import Chosen
+from casque.scan.tables import Table
 
 HOUR = timedelta(hours=1)
 TICK = timedelta(milliseconds=1)

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from casque.client.scan import Chosen, Scan, Split, Table
-from casque.client.scan.planning import SPLITS
+from casque.scan import Chosen, Scan, Split, Table
+from casque.scan.planning import SPLITS
 from casque.spark.arrow import fitted, wanted_schema
 from casque.spark.executor import settle_in
 from casque.spark.options import SourceOptions

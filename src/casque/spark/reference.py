@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
-from casque.client.scan.tables import COLUMNS, Table
+from casque.scan.tables import COLUMNS, Table
 from casque.spark.options import STORE_PREFIX, about_options
 from casque.spark.write_options import ABOUT as WRITING
 

@@ -1,12 +1,12 @@
 """Finished jobs and their attempts as columns, from the archive's lines; jobs in the queue, from its state.
 
-Runs on executors. Payloads and results are never decoded: only their sizes are kept.
+Runs on executors. Of payloads and results only the sizes are kept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from casque.errors import CorruptQueueError
-from casque.spark.arrow_types import INSTANT, arrow_type
+from casque.scan.archive_columns import finished_jobs
+from casque.scan.arrays import column, text_times
+from casque.scan.arrow_types import INSTANT, arrow_type
+from casque.scan.attempt_columns import claims, failed_attempts, has_last_attempt
+from casque.scan.stored_fields import UNFIT
 from casque.spark.parquet import PARTITION
 from casque.spark.tables import TABLES
 from casque.types import Attempt, JobRecord, JobState
@@ -25,62 +29,11 @@ CLASS_MAX = 120
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[0-9a-fA-F]{16,}\b|\d+")
 
 
-class _Try(msgspec.Struct, gc=False):
-    """A failed attempt; times stay text, because Arrow parses them faster."""
-
-    ended_at: str
-    how: str
-    claimed_at: str | None = None
-    worker: str | None = None
-    token: int = 0
-    error: str | None = None
-
-
-_NULL = msgspec.Raw(b"null")
-
-
-class _Line(msgspec.Struct, gc=False):
-    """The fields of an archive line that are needed here."""
-
-    id: str
-    entrypoint: str
-    payload: msgspec.Raw
-    state: str
-    attempts: int
-    created_at: str
-    due_at: str
-    finished_at: str
-    position: int
-    sequence: int
-    claimed_at: str | None = None
-    worker: str | None = None
-    error: str | None = None
-    result: msgspec.Raw = _NULL
-    priority: int = 0
-    max_attempts: int | None = None
-    token: int = 0
-    key: str | None = None
-    zone: str | None = None
-    run_at: str | None = None
-    blob_bytes: int | None = None
-    tries: tuple[_Try, ...] = ()
-    waiting: bool = False
-    crashes: int = 0
-
-    @property
-    def claims(self) -> int:
-        """Claims since the last revival: its attempts, and the crashes, which do not count as attempts."""
-        return self.attempts + self.crashes
-
-
 class _Earlier(msgspec.Struct, gc=False):
     """Earlier attempts in this life of a job: since its enqueue, or its revival."""
 
-    tries: Sequence[_Try]
+    tries: Sequence[Any]
     revived: bool
-
-
-_decoder = msgspec.json.Decoder(_Line)
 
 
 def finished(key: str, body: bytes) -> tuple[Any, Any]:
@@ -90,8 +43,8 @@ def finished(key: str, body: bytes) -> tuple[Any, Any]:
         CorruptQueueError: `body` is not an archive object.
     """
     try:
-        lines = _decoder.decode_lines(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        lines = finished_jobs(body)
+    except UNFIT as error:
         raise CorruptQueueError(key, f"this is no part of an archive ({error}). Restore it from a backup") from error
     earlier = {number: _earlier(line) for number, line in enumerate(lines) if line.tries}
     jobs = _jobs(lines, earlier)
@@ -114,19 +67,19 @@ def _class(start: str) -> str:
     return _NUMBERS.sub("#", start.strip())[:CLASS_MAX]
 
 
-def _earlier(line: _Line) -> _Earlier:
+def _earlier(line: Any) -> _Earlier:
     """Leaves out attempts before a revival, which were counted when the job died."""
-    lost = line.claims - (0 if line.waiting else 1)
-    return _Earlier(line.tries[-lost:] if lost > 0 else (), len(line.tries) > max(lost, 0))
+    tries = failed_attempts(line)
+    return _Earlier(tries, len(line.tries) > len(tries))
 
 
-def _jobs(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
-    created = _instants(line.created_at for line in lines)
-    run_at = _instants(line.run_at for line in lines)
-    due = _instants(line.due_at for line in lines)
-    claimed = _instants(line.claimed_at for line in lines)
-    ended = _instants(line.finished_at for line in lines)
-    first_claimed = _instants(_first_claim(line, earlier.get(number)) for number, line in enumerate(lines))
+def _jobs(lines: Sequence[Any], earlier: dict[int, _Earlier]) -> Any:
+    created = text_times([line.created_at for line in lines])
+    run_at = text_times([line.run_at for line in lines])
+    due = text_times([line.due_at for line in lines])
+    claimed = text_times([line.claimed_at for line in lines])
+    ended = text_times([line.finished_at for line in lines])
+    first_claimed = text_times([_first_claim(line, earlier.get(number)) for number, line in enumerate(lines)])
     revived = pa.array([number in earlier and earlier[number].revived for number in range(len(lines))], pa.bool_())
     again = pa.array([number in earlier and bool(earlier[number].tries) for number in range(len(lines))], pa.bool_())
     # When a revival with several attempts came due is not kept: it counts from its first claim on.
@@ -146,9 +99,7 @@ def _jobs(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
         "state": [line.state for line in lines],
         "priority": [line.priority for line in lines],
         "key": [line.key for line in lines],
-        "payload_bytes": [
-            _decoded_bytes(line.payload) if line.blob_bytes is None else line.blob_bytes for line in lines
-        ],
+        "payload_bytes": [len(line.payload) if line.blob_bytes is None else line.blob_bytes for line in lines],
         "sequence": [line.sequence for line in lines],
         "token": [line.token for line in lines],
         "attempts": [line.attempts for line in lines],
@@ -169,15 +120,15 @@ def _jobs(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
         "run_ms": run,
         "pause_ms": pc.max_element_wise(pc.subtract(after, run), 0),
         "total_ms": _between(created, ended),
-        "result_bytes": [None if line.result == _NULL else _decoded_bytes(line.result) for line in lines],
+        "result_bytes": [None if line.result is None else len(line.result) for line in lines],
     }
     return _table("silver/jobs", columns, len(lines))
 
 
-def _attempts(lines: Sequence[_Line], earlier: dict[int, _Earlier], jobs: Any) -> Any:
+def _attempts(lines: Sequence[Any], earlier: dict[int, _Earlier], jobs: Any) -> Any:
     """Failed attempts, and for each job the one that ended it, if there is one."""
-    ended_by_one = [number for number, line in enumerate(lines) if line.claimed_at is not None and not line.waiting]
-    numbers = pa.array([lines[number].claims for number in ended_by_one], pa.int32())
+    ended_by_one = [number for number, line in enumerate(lines) if has_last_attempt(line)]
+    numbers = pa.array([claims(lines[number]) for number in ended_by_one], pa.int32())
     every = len(ended_by_one) == len(lines)
     last = _last_attempts(jobs if every else jobs.take(pa.array(ended_by_one, pa.int64())), numbers)
     if not earlier:
@@ -209,14 +160,14 @@ def _last_attempts(jobs: Any, numbers: Any) -> Any:
     return _table("silver/attempts", columns, jobs.num_rows)
 
 
-def _lost_attempts(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
-    rows: list[tuple[_Line, _Try, int]] = []
+def _lost_attempts(lines: Sequence[Any], earlier: dict[int, _Earlier]) -> Any:
+    rows: list[tuple[Any, Any, int]] = []
     for number, this in earlier.items():
         line = lines[number]
-        first = line.claims - len(this.tries) + line.waiting
+        first = claims(line) - len(this.tries) + line.waiting
         rows += [(line, tried, first + place) for place, tried in enumerate(this.tries)]
-    claimed = _instants(tried.claimed_at for _, tried, _ in rows)
-    ended = _instants(tried.ended_at for _, tried, _ in rows)
+    claimed = text_times([tried.claimed_at for _, tried, _ in rows])
+    ended = text_times([tried.ended_at for _, tried, _ in rows])
     columns = {
         "position": [line.position for line, _, _ in rows],
         "job_id": [line.id for line, _, _ in rows],
@@ -240,7 +191,7 @@ def waiting(records: Sequence[JobRecord], as_of_ms: int) -> Any:
     """Jobs in the queue as rows of `silver/queue`."""
     lives = [_life(record) for record in records]
     columns = {
-        "as_of": _moments([as_of_ms] * len(records)),
+        "as_of": column([as_of_ms] * len(records), INSTANT),
         "id": [record.spec.id for record in records],
         "entrypoint": [record.spec.entrypoint for record in records],
         "zone": [record.spec.zone for record in records],
@@ -253,12 +204,12 @@ def waiting(records: Sequence[JobRecord], as_of_ms: int) -> Any:
         "attempts": [record.attempts for record in records],
         "max_attempts": [record.spec.attempts_max for record in records],
         "worker": [record.worker for record in records],
-        "created_at": _moments([record.created_ms for record in records]),
-        "run_at": _moments([record.spec.run_at_ms for record in records]),
-        "first_due_at": _moments([life.first_due_ms for life in lives]),
-        "first_claimed_at": _moments([life.first_claimed_ms for life in lives]),
-        "claimed_at": _moments([record.claimed_ms for record in records]),
-        "due_at": _moments([record.due_ms for record in records]),
+        "created_at": column([record.created_ms for record in records], INSTANT),
+        "run_at": column([record.spec.run_at_ms for record in records], INSTANT),
+        "first_due_at": column([life.first_due_ms for life in lives], INSTANT),
+        "first_claimed_at": column([life.first_claimed_ms for life in lives], INSTANT),
+        "claimed_at": column([record.claimed_ms for record in records], INSTANT),
+        "due_at": column([record.due_ms for record in records], INSTANT),
         "error": [record.error for record in records],
         "error_class": [error_class(record.error) for record in records],
         "revived": [life.revived for life in lives],
@@ -297,30 +248,22 @@ def _tried(record: JobRecord, life: _Life) -> list[dict[str, Any]] | None:
     ]
 
 
-def _first_claim(line: _Line, earlier: _Earlier | None) -> str | None:
+def _first_claim(line: Any, earlier: _Earlier | None) -> Any:
     if earlier is not None and earlier.tries:
         return earlier.tries[0].claimed_at
     # In lines of a release that kept no attempts, the first claim is known only if there was just one.
-    return line.claimed_at if line.claims <= 1 and not line.waiting else None
+    return line.claimed_at if claims(line) <= 1 and not line.waiting else None
 
 
 def _tried_ms(earlier: dict[int, _Earlier], lines: int) -> Any:
     """Total time of each line's failed attempts. All lines at once, because Arrow takes as long to start for one as for
     thousands."""
     owners = np.array([number for number, this in earlier.items() for _ in this.tries], np.int64)
-    claimed = _instants(tried.claimed_at for this in earlier.values() for tried in this.tries)
-    ended = _instants(tried.ended_at for this in earlier.values() for tried in this.tries)
+    claimed = text_times([tried.claimed_at for this in earlier.values() for tried in this.tries])
+    ended = text_times([tried.ended_at for this in earlier.values() for tried in this.tries])
     total = np.zeros(lines, np.int64)
     np.add.at(total, owners, pc.fill_null(_between(claimed, ended), 0).to_numpy(zero_copy_only=False))
     return pa.array(total)
-
-
-def _instants(texts: Iterable[str | None]) -> Any:
-    return pa.array(texts, pa.string()).cast(INSTANT)
-
-
-def _moments(times_ms: Sequence[int | None]) -> Any:
-    return pa.array(times_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(INSTANT)
 
 
 def _later(created: Any, run_at: Any) -> Any:
@@ -333,16 +276,6 @@ def _between(start: Any, end: Any, *, unless: Any = None) -> Any:
     # max_element_wise ignores nulls: it would turn them into 0.
     span = pc.if_else(pc.is_null(span), pa.scalar(None, pa.int64()), pc.max_element_wise(span, 0))
     return span if unless is None else pc.if_else(unless, pa.scalar(None, pa.int64()), span)
-
-
-def _decoded_bytes(encoded: msgspec.Raw) -> int:
-    """Decoded size of a JSON string of base64, without decoding it."""
-    text = memoryview(encoded)
-    size = len(text)
-    return (size - 2) // 4 * 3 - (size > 2 and (text[-2] == _PAD) + (text[-3] == _PAD))
-
-
-_PAD = ord("=")
 
 
 def _table(name: str, columns: dict[str, Any], rows: int) -> Any:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from casque.client.scan.tables import ddl
+from casque.scan.tables import ddl
 from casque.spark.options import SourceOptions
 
 if TYPE_CHECKING:

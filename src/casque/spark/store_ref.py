@@ -1,7 +1,6 @@
 """A store as a Spark task can carry it: by URL and options, opened where it is used.
 
-Blocking, because Spark is. Reads are retried for as long as a queue would; objects are created under unique names, so a
-create whose answer was lost is simply sent again.
+Blocking, because Spark is.
 """
 
 from __future__ import annotations
@@ -11,12 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from casque.clock import SystemClock, system_random
-from casque.errors import CASConflictError, InvalidInputError
-from casque.journal.patience import Patience
-from casque.journal.tries import Tries
-from casque.settings import QueueSettings
-from casque.storage.port import Read, Store, Stored, Won
+from casque.errors import InvalidInputError
+from casque.storage.port import Store
 from casque.storage.url import open_store
 
 R = TypeVar("R")
@@ -58,60 +53,3 @@ class StoreRef:
         # A notebook already runs a loop in this thread.
         with ThreadPoolExecutor(1) as beside:
             return beside.submit(asyncio.run, opened()).result()
-
-
-def patience() -> Patience:
-    return Patience(QueueSettings(), SystemClock(), system_random())
-
-
-async def get(store: Store, key: str) -> Read:
-    """
-    Raises:
-        StorageError: the store failed for too long.
-    """
-    return await patience().insist(lambda: store.get(key))
-
-
-async def body_of(store: Store, key: str) -> bytes | None:
-    read = await get(store, key)
-    return read.body if isinstance(read, Stored) else None
-
-
-async def create_new(store: Store, key: str, body: bytes) -> None:
-    """Create an object under a unique name.
-
-    Raises:
-        StorageError, UnknownOutcomeError: the store failed for too long.
-        CASConflictError: another object has this name.
-    """
-    tries = Tries(f"the creation of {key}", patience)
-    while True:
-        outcome = await tries.attempt(lambda: store.create(key, body))
-        if isinstance(outcome, Won) or (outcome is not None and tries.sent):
-            return  # lost after an attempt without an answer: that attempt had landed
-        if outcome is not None:
-            raise CASConflictError(f"{key} is there already, and nobody else should know this name")
-
-
-async def swap(store: Store, key: str, body: bytes, *, expected: str | None) -> bool:
-    """Replace a version, or create if `expected` is None, with a unique body; False if another writer was first.
-
-    Raises:
-        StorageError, UnknownOutcomeError: the store failed for too long.
-    """
-    tries = Tries(f"the change of {key}", patience)
-    while True:
-        outcome = await tries.attempt(
-            lambda: store.create(key, body) if expected is None else store.replace(key, body, expected=expected)
-        )
-        if isinstance(outcome, Won):
-            return True
-        if outcome is not None and not tries.sent:
-            return False
-        if tries.sent:
-            # An attempt went unanswered: the object itself shows whether ours landed.
-            read = await get(store, key)
-            if isinstance(read, Stored) and read.body == body:
-                return True
-            if outcome is not None:
-                return False

@@ -17,19 +17,17 @@ import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from casque.client.scan import ArchiveObject, Extent, Split, Table, Taken
-from casque.client.scan.planning import archive_splits, events_splits
-from casque.client.scan.scan import of_shard
-from casque.client.scan.shards import Share, shard_name
-from casque.codec.archive import hour_of
-from casque.codec.log import LAYOUT
-from casque.codec.stored import to_ms
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
+from casque.scan import ArchiveObject, Extent, Split, Table, Taken
+from casque.scan.planning import archive_splits, events_splits
+from casque.scan.scan import of_shard
+from casque.scan.shards import Share, shard_name
 from casque.spark.arrow import wanted_schema
 from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import OnGone, SourceOptions, Start
 from casque.spark.reader import partitions_of, read_batches
 from casque.telemetry import logger
+from casque.types import to_ms
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -220,7 +218,7 @@ class EventsStream(TableStream):
     """Offsets are positions of the log."""
 
     def begin(self, shard: int | None, extent: Extent, start: int | datetime | None) -> Offset:
-        if extent.layout != LAYOUT:
+        if not extent.has_log:
             raise NoHistoryError
         if isinstance(start, datetime):
             return Offset(self._scan.position_before(start, clock_skew=self._options.clock_skew, shard=shard))
@@ -275,8 +273,7 @@ class ArchiveStream(TableStream):
     def begin(self, shard: int | None, extent: Extent, start: int | datetime | None) -> Offset:
         archived = extent.archived
         if isinstance(start, datetime):
-            objects = self._scan.archive_objects(shard=shard)
-            later = [one.first for one in objects if one.hour >= hour_of(to_ms(start))]
+            later = [one.first for one in self._scan.archive_objects(since=start, shard=shard)]
             return Offset(min(later) - 1 if later else archived)
         if isinstance(start, int):
             if start > archived:

@@ -13,24 +13,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.client.scan.shards import with_ring_numbers
-from casque.clock import SystemClock, system_random
-from casque.codec.document import DocumentCodec
-from casque.codec.head import KEY
-from casque.codec.log import Segment, decode_segment, previous, segment_key
-from casque.codec.ring import shard_prefix
-from casque.errors import HistoryGoneError, StorageError
-from casque.journal.log.past import Past
-from casque.settings import QueueSettings
+from casque.scan.arrow_types import arrow_schema
+from casque.scan.event_columns import Commit
+from casque.scan.horizon import bodies, commits, jobs_at
+from casque.scan.shards import shard_store, with_ring_numbers
 from casque.spark import bronze, combine, gold, silver
-from casque.spark.arrow_types import arrow_schema
 from casque.spark.executor import settle_in
 from casque.spark.parquet import ADDED, PARTITION, AddedRows, File, Writer, answer, by_hour, read
-from casque.spark.store_ref import StoreRef, body_of
+from casque.spark.store_ref import StoreRef
 from casque.spark.tables import TABLES
-from casque.state import Limits, State
 from casque.storage.port import Store
-from casque.storage.prefixed import PrefixedStore
 from casque.types import from_ms
 
 ROWS_MAX = 250_000
@@ -55,7 +47,7 @@ class FromArchive(msgspec.Struct, frozen=True):
         jobs: list[Any] = []
         attempts: list[Any] = []
         rows = 0
-        async for key, body in _bodies(context.queue(self.shard), self.keys):
+        async for key, body in bodies(context.queue(self.shard), self.keys):
             if body is None:
                 continue  # listed but deleted meanwhile: older than the retention
             some, tried = silver.finished(key, body)
@@ -111,22 +103,17 @@ class FromLog(msgspec.Struct, frozen=True):
     shard: int | None = None
 
     async def run(self, context: Context) -> AsyncIterator[Written]:
-        by_date: dict[str, list[Segment]] = {}
-        position = self.first
+        by_date: dict[str, list[Commit]] = {}
         gone = 0
-        keys = [segment_key(at) for at in range(self.first, self.last + 1)]
-        async for _, body in _bodies(context.queue(self.shard), keys):
-            if body is None:
+        async for commit in commits(context.queue(self.shard), self.queue_id, self.first, self.last):
+            if commit is None:
                 gone += 1
             else:
-                # Each is checked by itself; `casque queue verify` checks that they follow each other.
-                segment = decode_segment(body, queue_id=self.queue_id, position=position, prev=previous(body))
-                by_date.setdefault(str(from_ms(segment.at).date()), []).append(segment)
-            position += 1
-        for date, segments in by_date.items():
-            rows = of_shard(self.shard, bronze.happened(segments, payloads=self.payloads))
+                by_date.setdefault(str(from_ms(commit.at).date()), []).append(commit)
+        for date, some in by_date.items():
+            rows = of_shard(self.shard, bronze.happened(some, payloads=self.payloads))
             if rows.num_rows:
-                first, last = segments[0].position, segments[-1].position
+                first, last = some[0].position, some[-1].position
                 yield (
                     "bronze/events",
                     await context.writer("bronze/events").write(context.warehouse, date, rows, first=first, last=last),
@@ -154,9 +141,9 @@ class FromState(msgspec.Struct, frozen=True):
         columns = _types("silver/queue")
         now = arrow_schema({name: kind for name, kind in columns.items() if name != PARTITION}).empty_table()
         if self.position is not None:
-            state, at_ms = await self._state(context.queue(self.shard), self.position)
+            jobs, at_ms = await jobs_at(context.queue(self.shard), self.position, has_log=self.has_log)
             at_ms = max(at_ms, self.as_of_ms)
-            now = of_shard(self.shard, silver.waiting(list(state.jobs.values()), at_ms))
+            now = of_shard(self.shard, silver.waiting(jobs, at_ms))
             if now.num_rows:
                 date, writer = str(from_ms(at_ms).date()), context.writer("silver/queue")
                 yield "silver/queue", await writer.write(context.warehouse, date, now, shard=self.shard)
@@ -164,21 +151,6 @@ class FromState(msgspec.Struct, frozen=True):
         before = pa.concat_tables([arrow_schema(columns).empty_table(), *files])
         for one in await context.add(combine.of_queue(now, before)):
             yield one
-
-    async def _state(self, store: Store, position: int) -> tuple[State, int]:
-        if not self.has_log:
-            body = await body_of(store, KEY)
-            if body is None:
-                raise StorageError(f"{KEY} is gone")
-            state = DocumentCodec(KEY, "").decode(body, Limits())
-            latest = [at for job in state.jobs.values() for at in (job.created_ms, job.claimed_ms, job.beat_ms) if at]
-            return state, max(latest, default=0)
-        past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
-        try:
-            moment = await past.at_position(position)
-        except HistoryGoneError:
-            moment = await past.at_position(None)
-        return moment.state, moment.at_ms
 
 
 class Compaction(msgspec.Struct, frozen=True):
@@ -282,7 +254,7 @@ class Context:
 
     def queue(self, shard: int | None) -> Store:
         """The store of the queue, or of a shard."""
-        return self._queue if shard is None else PrefixedStore(self._queue, shard_prefix(shard))
+        return shard_store(self._queue, shard)
 
     def writer(self, table: str) -> Writer:
         return Writer(self._store_ref, table, self._stamp)
@@ -328,24 +300,6 @@ class Tasks(msgspec.Struct, frozen=True):
 def of_shard(shard: int | None, rows: Any) -> Any:
     """Rows of a shard with its number, and with sequences and tokens that are unique in the ring."""
     return rows if shard is None else with_ring_numbers(rows, shard)
-
-
-async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str, bytes | None]]:
-    """Yields in order, reading some objects ahead."""
-    ahead: list[tuple[str, asyncio.Task[bytes | None]]] = []
-    try:
-        for key in keys:
-            ahead.append((key, asyncio.create_task(body_of(store, key))))
-            if len(ahead) == AT_ONCE:
-                first, reading = ahead.pop(0)
-                yield first, await reading
-        while ahead:
-            first, reading = ahead.pop(0)
-            yield first, await reading
-    finally:
-        for _, reading in ahead:
-            reading.cancel()
-        await asyncio.gather(*(reading for _, reading in ahead), return_exceptions=True)
 
 
 async def _gathered(store: Store, files: Sequence[File], columns: Mapping[str, str]) -> Any:

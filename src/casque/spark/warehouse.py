@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import pyarrow as pa
 
+from casque.client.objects import body_of, create_new, get, swap
 from casque.clock import Clock, SystemClock, new_nonce, system_random
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
-from casque.spark.arrow_types import arrow_schema
+from casque.scan.arrow_types import arrow_schema
 from casque.spark.parquet import FILES_DDL, PARTITION, File, Reader, Writer, grouped, read
-from casque.spark.store_ref import StoreRef, body_of, create_new, get, swap
+from casque.spark.store_ref import StoreRef
 from casque.storage.port import Store, Stored
 from casque.types import from_ms
 

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from casque import checks
-from casque.client.connecting import ClientTlsFiles, is_address
+from casque.client.connecting import ClientTlsFiles
 from casque.errors import InvalidInputError
 from casque.spark.options import STORE_PREFIX
 from casque.spark.via import Via
-from casque.storage.url import open_store
+from casque.storage.url import is_address, open_store
 
 C = TypeVar("C", bound=StrEnum)
 

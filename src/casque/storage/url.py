@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from casque.errors import InvalidInputError
+from casque.storage.adapted import SingleObjectStore
 from casque.storage.local import LocalStore
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store
+from casque.storage.single import ObjectStoragePort
 
 CLOUD_SCHEMES = frozenset({"s3", "gs", "az"})
+BROKER_SCHEMES = frozenset({"grpc", "grpcs", "http", "https"})
 
 
 def open_store(url: str, *, options: Mapping[str, str] | None = None) -> Store:
@@ -38,6 +42,24 @@ def open_store(url: str, *, options: Mapping[str, str] | None = None) -> Store:
     if parts.query or parts.fragment:
         raise InvalidInputError(f"{url!r}: write ? as %3F and # as %23")
     return _open_memory(parts) if parts.scheme == "memory" else LocalStore(_local_path(url, parts))
+
+
+def as_store(storage: Any, options: Mapping[str, str] | None = None) -> Store:
+    """A store from a URL, from an object with `read` and `write`, or from a store."""
+    if isinstance(storage, str):
+        return open_store(storage, options=options)
+    if isinstance(storage, Store):
+        return storage
+    if isinstance(storage, ObjectStoragePort):
+        return SingleObjectStore(storage)
+    raise InvalidInputError(
+        f"storage must be a URL, a store, or an object with async read() and write(), not {type(storage).__name__}"
+    )
+
+
+def is_address(url: Any) -> bool:
+    """True if this names brokers and not a store."""
+    return isinstance(url, str) and urlsplit(url).scheme in BROKER_SCHEMES
 
 
 def _open_memory(parts: SplitResult) -> MemoryStore:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from casque.clock import Clock, SystemClock
-from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError, NotAuthenticatedError
 from casque.telemetry import logger
 from casque.transport import audit, tokenfile
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.transport.tokenfile import StoredToken, hash_of
-from casque.types import from_ms
+from casque.types import from_ms, to_ms
 
 __all__ = ["ANYBODY", "Principal", "Scope", "TokenBook"]
 

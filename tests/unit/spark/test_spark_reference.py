@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from casque.client.scan.tables import COLUMNS
+from casque.scan.tables import COLUMNS
 from casque.spark.reference import MEANING, OTHERWISE, page
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark.md"

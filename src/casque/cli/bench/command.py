@@ -18,12 +18,12 @@ from casque.cli.options import Json
 from casque.cli.output import Columns, answer, print_table, progress, warn
 from casque.cli.target import BucketTarget
 from casque.client.config import QueueConfig
-from casque.client.connecting import is_address
 from casque.client.opening import as_store
 from casque.clock import new_nonce, system_random
 from casque.errors import CasqueError, InvalidInputError
 from casque.prices import S3
 from casque.storage.port import Store
+from casque.storage.url import is_address
 
 DELETES_MAX = 32
 

@@ -11,12 +11,10 @@ from casque.cli.command import command
 from casque.cli.options import Json, Layout
 from casque.cli.output import Terminal, answer, say
 from casque.cli.target import BucketTarget
-from casque.clock import SystemClock, system_random
-from casque.settings import QueueSettings
 from casque.storage.port import Store
 
 if TYPE_CHECKING:
-    from casque.journal.convert import Converted
+    from casque.client.maintenance import Converted
 
 
 @command(
@@ -42,16 +40,13 @@ def convert(
     Exit code 0: the queue has this layout now. 1: another process wrote meanwhile, nothing was changed. 2: it cannot be
     done.
     """
-    from casque.journal.convert import Converter
+    from casque.client.maintenance import convert_queue
 
     console = Terminal(stderr=True, quiet=not Terminal(stderr=True).is_terminal)
 
     async def work(store: Store) -> Converted:
         with console.status("starting") as status:
-            converter = Converter(
-                store, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), say=status.update
-            )
-            return await converter.convert(to.value)
+            return await convert_queue(store, to.value, say=status.update)
 
     done = target.run_on_store(work)
     answer(done, lambda: _print_converted(done), json=json)

@@ -13,7 +13,7 @@ from casque.cli.options import Json, parse_options
 from casque.cli.output import answer, counted_steps
 
 if TYPE_CHECKING:
-    from casque.journal.copying import Copied
+    from casque import Copied
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="URL of the queue to read; it is never written.")]
 Backup = Annotated[str, typer.Argument(metavar="BACKUP", help="URL of the backup; it is never written.")]

@@ -10,18 +10,15 @@ import typer
 
 from casque.cli.command import command
 from casque.cli.exits import EXIT_FAILED
-from casque.cli.head import RING, QueueHead, find_head
 from casque.cli.options import Json, Layout
 from casque.cli.output import answer, say
 from casque.cli.target import QueueTarget
 from casque.client.config import QueueConfig
-from casque.client.connecting import is_address
-from casque.client.opening import Parts, as_store
+from casque.client.head import RING, QueueHead, find_head
+from casque.client.opening import SHARDS_MAX, Parts, as_store
 from casque.client.queue import DEFAULTS
-from casque.clock import new_nonce
-from casque.codec.ring import SHARDS_MAX
 from casque.errors import InvalidInputError
-from casque.journal.port import Batch
+from casque.storage.url import is_address
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -93,7 +90,8 @@ async def _create(place: QueueConfig, layout: Layout, shards: int | None) -> Cre
         created = False
         if (head := await find_head(store)) is None:
             if shards is None:
-                created = await _create_plain(Parts(store, settings, layout=layout.value))
+                await Parts(store, settings, layout=layout.value).create()
+                created = True
             else:
                 created = await Parts(store, settings).builder().create(shards)
             head = await find_head(store)
@@ -103,14 +101,6 @@ async def _create(place: QueueConfig, layout: Layout, shards: int | None) -> Cre
         return Created(place.url, head.layout, created, await _ring_size(Parts(store, settings), head))
     finally:
         await store.close()
-
-
-async def _create_plain(parts: Parts) -> bool:
-    journal = parts.journal()
-    # A first commit without any events. If another process is faster, its queue is as good.
-    batch = Batch(writer=new_nonce(parts.rng), number=1, at_ms=parts.clock.wall_ms())
-    await journal.append(await journal.load(), batch)
-    return True
 
 
 async def _ring_size(parts: Parts, head: QueueHead) -> int | None:

@@ -11,21 +11,20 @@ import msgspec
 
 from casque.cli.command import command
 from casque.cli.formats import clock_time, count_of, duration, now
-from casque.cli.head import KEY, RING, QueueHead, require_head
 from casque.cli.options import Json
 from casque.cli.output import Columns, answer, print_facts, print_table, say
 from casque.cli.queue.gates import describe_gates
 from casque.cli.target import QueueTarget
 from casque.client.config import QueueConfig
-from casque.client.connecting import is_address
+from casque.client.head import KEY, RING, QueueHead, require_head
+from casque.client.leading import leader_of
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
 from casque.errors import CorruptQueueError
-from casque.journal.discovery import is_copy, leader_here, read_leader
 from casque.ring.service import strictest, total
-from casque.state import State
+from casque.storage.url import is_address
 from casque.types import ALL_OPEN, Gates, JobRecord, JobState, from_ms
 
 
@@ -125,9 +124,7 @@ async def _read_bucket(place: QueueConfig) -> Info:
         parts = Parts(store, DEFAULTS.with_changes(place.changes()))
         if head.layout == RING:
             return await _read_ring(place, parts, head)
-        owner = await read_leader(store)
-        leader = None if owner is None else owner.address
-        copied = owner is not None and await is_copy(store, owner)
+        leader = await leader_of(store)
         state = await parts.read()
     finally:
         await store.close()
@@ -138,8 +135,8 @@ async def _read_bucket(place: QueueConfig) -> Info:
         **msgspec.structs.asdict(state.totals(now_ms)),
         layout=head.layout,
         queue_id=head.queue_id,
-        leader=None if copied else leader,
-        copy_of=leader if copied else None,
+        leader=leader.address,
+        copy_of=leader.copy_of,
         entrypoints=depths(state.jobs.values(), now_ms),
         gates=state.gates,
         zones=len(state.zone_jobs),
@@ -152,7 +149,14 @@ async def _read_ring(place: QueueConfig, parts: Parts, head: QueueHead) -> Info:
     ring = await parts.root().read()
     shards = [parts.shard(token) for token in range(ring.shards)]
     states = await asyncio.gather(*(shard.read() for shard in shards))
-    leaders = await asyncio.gather(*(leader_here(shard.store) for shard in shards))
+    leaders = await asyncio.gather(*(leader_of(shard.store) for shard in shards))
+    infos: list[ShardInfo] = []
+    for state, leader in zip(states, leaders, strict=True):
+        if (view := state.ring) is None:
+            raise CorruptQueueError(KEY, "one of its shards is missing or no shard: it was deleted. Restore it")
+        misplaced = state.places.misplaced(view, len(state.jobs))
+        counts = (state.position, state.waiting, state.running, len(state.places.zones), misplaced)
+        infos.append(ShardInfo(view.token, *counts, leader.address))
     now_ms = SystemClock().wall_ms()
     return Info(
         place.url,
@@ -164,17 +168,8 @@ async def _read_ring(place: QueueConfig, parts: Parts, head: QueueHead) -> Info:
         gates=strictest([state.gates for state in states]),
         zones=len({zone for state in states for zone in state.zone_jobs}),
         zones_with_rules=len({zone for state in states for zone in state.rules}),
-        ring=Ring(ring.generation, ring.sizes, tuple(map(_shard_info, states, leaders))),
+        ring=Ring(ring.generation, ring.sizes, tuple(infos)),
     )
-
-
-def _shard_info(state: State, leader: str | None) -> ShardInfo:
-    ring = state.ring
-    if ring is None:
-        raise CorruptQueueError(KEY, "one of its shards is missing or no shard: it was deleted. Restore it")
-    elsewhere = state.places.misplaced(ring, len(state.jobs))
-    zones = len(state.places.zones)
-    return ShardInfo(ring.token, state.position, state.waiting, state.running, zones, elsewhere, leader)
 
 
 def depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:

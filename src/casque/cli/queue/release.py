@@ -11,10 +11,10 @@ import typer
 
 from casque.broker.election import Elected, Election, OtherLeader
 from casque.cli.command import command
-from casque.cli.head import find_head
 from casque.cli.options import Json
 from casque.cli.output import Terminal, print_json
 from casque.cli.target import BucketTarget
+from casque.client.head import find_head
 from casque.client.opening import Parts
 from casque.clock import new_id
 from casque.engine.committer import Committer

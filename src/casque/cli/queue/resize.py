@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +11,8 @@ from casque.cli.options import Json
 from casque.cli.output import answer
 from casque.cli.target import BucketTarget, short_lived
 from casque.client.connecting import through_brokers
-from casque.client.opening import Parts
+from casque.client.opening import SHARDS_MAX, Parts
 from casque.client.queue import DEFAULTS
-from casque.codec.ring import SHARDS_MAX, RingHead
 from casque.storage.port import Store
 
 
@@ -40,18 +39,20 @@ def resize(
     Exit code 0: it has this size, now or already. 1: it is damaged. 2: it is no ring, or it cannot be asked.
     """
 
-    async def work(store: Store) -> tuple[RingHead, RingHead]:
+    async def work(store: Store) -> dict[str, Any]:
         place = target.resolve()
         parts = Parts(store, DEFAULTS.with_changes(short_lived(place)))
         builder = parts.builder(through_brokers(parts, tls=place.tls))
         before = await builder.tidy()
-        return before, await builder.resize(shards)
+        now = await builder.resize(shards)
+        return {"generation": now.generation, "shards": now.size, "before": before.size, "sizes": now.sizes}
 
-    before, now = target.run_on_store(work)
+    done = target.run_on_store(work)
+    now, before = done["shards"], done["before"]
     answer(
-        {"generation": now.generation, "shards": now.size, "before": before.size, "sizes": now.sizes},
-        f"the ring has {now.size} shards already: nothing was changed"
-        if before.size == now.size
-        else f"the ring has {now.size} shards now; it had {before.size}. Zones that have jobs stay where they are",
+        done,
+        f"the ring has {now} shards already: nothing was changed"
+        if before == now
+        else f"the ring has {now} shards now; it had {before}. Zones that have jobs stay where they are",
         json=json,
     )

@@ -8,12 +8,10 @@ from casque.cli.command import command
 from casque.cli.options import Json
 from casque.cli.output import Terminal, answer, counted_steps, print_facts
 from casque.cli.target import BucketTarget
-from casque.clock import SystemClock, system_random
-from casque.settings import QueueSettings
 from casque.storage.port import Store
 
 if TYPE_CHECKING:
-    from casque.journal.verify import Verdict
+    from casque.client.maintenance import Verdict
 
 
 @command(
@@ -34,14 +32,11 @@ def verify(target: BucketTarget, json: Json = False) -> None:
     Exit code 0: the queue is whole. 1: it is damaged. 2: cannot tell.
     """
 
-    from casque.journal.verify import Verifier
+    from casque.client.maintenance import verify_queue
 
     async def work(store: Store) -> Verdict:
         with counted_steps(wanted=not json) as progress:
-            verifier = Verifier(
-                store, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), progress=progress
-            )
-            return await verifier.verify()
+            return await verify_queue(store, progress=progress)
 
     verdict = target.run_on_store(work)
     answer(verdict, lambda: _print_verdict(verdict), json=json)

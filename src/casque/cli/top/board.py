@@ -9,9 +9,8 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from casque.codec.stored import to_ms
 from casque.service import EventKind, QueueEvent
-from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, Progress, Schedule, Totals, from_ms
+from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, Progress, Schedule, Totals, from_ms, to_ms
 
 WINDOW_MS = 10_000
 """Rates are averages over this time."""

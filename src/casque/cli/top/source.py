@@ -9,20 +9,20 @@ from typing import Protocol, Self
 
 import msgspec
 
-from casque.cli.head import RING, require_head
 from casque.cli.target import refuse_store_options
 from casque.cli.top.board import Board, Contents, Picture
 from casque.client.config import QueueConfig
-from casque.client.connecting import is_address
+from casque.client.head import RING, require_head
+from casque.client.leading import leader_of
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.clock import Clock, SystemClock
 from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, NoHistoryError
-from casque.journal.discovery import leader_here
 from casque.ring.numbers import record_of
 from casque.ring.service import SCHEDULES_AT, strictest, total
 from casque.service import QueueEvent
 from casque.storage.port import Store
+from casque.storage.url import is_address
 from casque.types import JobRecord
 
 PAGE = 5_000
@@ -83,7 +83,7 @@ class BucketSource:
         return self._parts.history().events(from_position=position)
 
     async def leader(self) -> str | None:
-        return await leader_here(self._store)
+        return (await leader_of(self._store)).address
 
     async def close(self) -> None:
         await self._store.close()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
-from casque.client.connecting import ClientTlsFiles, is_address
+from casque.client.connecting import ClientTlsFiles
 from casque.client.queue import DEFAULTS, Queue
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import InvalidInputError
@@ -24,6 +24,7 @@ from casque.spark.work.options import DRAIN, LEASE, TIMEOUT, Kind, Until, WorkOp
 from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
 from casque.spark.work.turns import short_turns
+from casque.storage.url import is_address
 from casque.worker.handlers import Handlers
 from casque.worker.importing import import_app
 from casque.worker.worker import located

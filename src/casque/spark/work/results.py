@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from casque.clock import SystemClock
 from casque.errors import CASConflictError, InvalidInputError
-from casque.spark.arrow_types import INSTANT, arrow_schema, arrow_type
+from casque.scan.arrow_types import INSTANT, arrow_schema, arrow_type
 from casque.spark.parquet import File, Writer
 from casque.spark.warehouse import Warehouse, stamp
 from casque.storage.port import Store

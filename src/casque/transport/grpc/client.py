@@ -11,7 +11,6 @@ import grpc
 import msgspec
 
 from casque.clock import Clock, SystemClock
-from casque.codec.stored import to_ms
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, QueueClosedError
 from casque.service import ArchivedJob, QueueEvent, QueueService
 from casque.service.requests import Dequeue, ListJobs, Request, is_empty
@@ -23,7 +22,7 @@ from casque.transport.grpc.door import GrpcLimits
 from casque.transport.grpc.exchange import ExchangeClient
 from casque.transport.grpc.packets import value_of
 from casque.transport.grpc.refusals import typed
-from casque.types import JobRecord, JobState
+from casque.types import JobRecord, JobState, to_ms
 
 __all__ = ["ClientTls", "GrpcService"]
 

@@ -10,7 +10,6 @@ import msgspec
 
 from casque import checks
 from casque.clock import Clock, Random, new_id
-from casque.codec.stored import to_ms
 from casque.errors import CasqueError, InvalidInputError
 from casque.service import ArchivedAttempt, ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.transport.errors import code_of, grpc_code
@@ -32,6 +31,7 @@ from casque.types import (
     ZoneRules,
     ZoneStanding,
     from_ms,
+    to_ms,
 )
 
 _STATES = {

@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from casque import checks, cron
 from casque.codec.archive import archived_try
-from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError
 from casque.service import ArchivedAttempt
 from casque.transport.border import DEFAULT_LIMITS
@@ -35,6 +34,7 @@ from casque.types import (
     ZoneRules,
     ZoneStanding,
     from_ms,
+    to_ms,
 )
 
 INT64_MAX = 2**63 - 1

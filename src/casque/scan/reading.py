@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from typing import Any, assert_never
 
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
-from casque.client.scan.tables import Table, check_columns
-from casque.clock import yield_once
 from casque.codec.log import Segment
 from casque.codec.snapshot import Part
 from casque.errors import StorageError
-from casque.storage.port import Read, Stored
+from casque.scan.ahead import read_ahead
+from casque.scan.bucket import Bucket
+from casque.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
+from casque.scan.tables import Table, check_columns
+from casque.storage.port import Stored
 from casque.types import JobRecord
 
 BATCH_ROWS = 8_192
@@ -54,7 +52,7 @@ async def read_split(bucket: Bucket, split: Split, columns: Sequence[str] | None
 
 async def _events(bucket: Bucket, split: EventsSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
     # Import per table, to load only what its reader needs.
-    from casque.client.scan.event_columns import EventColumns
+    from casque.scan.event_columns import EventColumns
 
     collected = EventColumns(columns)
     commits = bucket.segments(split.queue_id, split.first, split.last)
@@ -75,43 +73,28 @@ def _asked_for(split: EventsSplit, commit: Segment) -> bool:
 
 
 async def _archive(bucket: Bucket, split: ArchiveSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
-    from casque.client.scan.archive_columns import archive_batch
-    from casque.client.scan.attempt_columns import attempts_batch
+    from casque.scan.archive_columns import archive_batch
+    from casque.scan.attempt_columns import attempts_batch
 
     make = attempts_batch if split.table is Table.ATTEMPTS else archive_batch
-    async with aclosing(_objects(bucket, split.objects)) as objects:
+
+    async def read(one: ArchiveObject) -> bytes:
+        found = await bucket.get(one.key)
+        if isinstance(found, Stored):
+            return found.body
+        raise StorageError(
+            f"{one.key} was there when the query was planned and is gone: `archive_retention`, or a rule of "
+            "the bucket, deleted it. Run the query again; `since` leaves out hours that are about to go"
+        )
+
+    async with aclosing(read_ahead(split.objects, read, ahead=OBJECTS_AHEAD)) as objects:
         async for one, body in objects:
             yield make(split, one, body, columns)
 
 
-async def _objects(bucket: Bucket, objects: Sequence[ArchiveObject]) -> AsyncGenerator[tuple[ArchiveObject, bytes]]:
-    """Objects in order, prefetching the next few."""
-    ahead: deque[tuple[ArchiveObject, asyncio.Task[Read]]] = deque()
-    left = iter(objects)
-    try:
-        while True:
-            while len(ahead) < OBJECTS_AHEAD and (one := next(left, None)) is not None:
-                ahead.append((one, asyncio.create_task(bucket.get(one.key))))
-            if not ahead:
-                return
-            await yield_once()  # start the requests before decoding the next object
-            one, reading = ahead.popleft()
-            read = await reading
-            if not isinstance(read, Stored):
-                raise StorageError(
-                    f"{one.key} was there when the query was planned and is gone: `archive_retention`, or a rule of "
-                    "the bucket, deleted it. Run the query again; `since` leaves out hours that are about to go"
-                )
-            yield one, read.body
-    finally:
-        for _, reading in ahead:
-            reading.cancel()
-        await asyncio.gather(*(reading for _, reading in ahead), return_exceptions=True)
-
-
 async def _jobs(bucket: Bucket, split: JobsSplit | DocumentSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
-    from casque.client.scan.job_columns import job_batches
-    from casque.client.scan.replay import inline_jobs, replayed, tail_of, touched_by
+    from casque.scan.job_columns import job_batches
+    from casque.scan.replay import inline_jobs, replayed, tail_of, touched_by
 
     records = await inline_jobs(bucket, split)
     if isinstance(split, JobsSplit):
@@ -129,21 +112,12 @@ async def _parts(
     bucket: Bucket, split: JobsSplit, columns: Sequence[str], touched: Collection[str]
 ) -> AsyncGenerator[tuple[Any, list[JobRecord]]]:
     """Columns of the jobs unchanged since the snapshot, and the changed ones as the snapshot has them."""
-    from casque.client.scan.part_columns import part_columns
-    from casque.client.scan.replay import snapshot_object
+    from casque.scan.part_columns import part_columns
+    from casque.scan.replay import snapshot_object
 
-    reading: deque[tuple[Part, asyncio.Task[bytes]]] = deque()
-    left = iter(split.parts)
-    try:
-        while True:
-            while len(reading) < OBJECTS_AHEAD and (part := next(left, None)) is not None:
-                reading.append((part, asyncio.create_task(snapshot_object(bucket, split, part.key))))
-            if not reading:
-                return
-            await yield_once()
-            part, task = reading.popleft()
-            yield part_columns(split, part, await task, columns, touched)
-    finally:
-        for _, task in reading:
-            task.cancel()
-        await asyncio.gather(*(task for _, task in reading), return_exceptions=True)
+    async def read(part: Part) -> bytes:
+        return await snapshot_object(bucket, split, part.key)
+
+    async with aclosing(read_ahead(split.parts, read, ahead=OBJECTS_AHEAD)) as parts:
+        async for part, body in parts:
+            yield part_columns(split, part, body, columns, touched)

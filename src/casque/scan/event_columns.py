@@ -6,24 +6,28 @@ of most events are empty, and long runs of events have the same kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
-from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from casque.client.scan.tables import COLUMNS, Table, arrow_type
 from casque.codec.log import Segment
-from casque.state import Added, Event, Ringed
+from casque.scan.arrays import MS, column, each
+from casque.scan.arrow_types import arrow_type
+from casque.scan.tables import COLUMNS, Table
+from casque.state import Added, Event, Ringed, Watched
+from casque.state.events import subject
 from casque.types import JobSpec
+
+Commit: TypeAlias = Segment
+"""Events of one commit, in their order."""
 
 _RENAMED = {"due_ms": "due_at", "added": "count"}
 _OF_COMMIT = {"shard", "position", "index", "at", "epoch", "writer", "batch"}
-_MS = pa.timestamp("ms", tz="UTC")
 
 _SPEC = {
     "job_id": "id",
@@ -36,37 +40,6 @@ _SPEC = {
     "run_at": "run_at_ms",
     "max_attempts": "attempts_max",
 }
-
-_EACH: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
-    "id": lambda things: [thing.id for thing in things],
-    "entrypoint": lambda things: [thing.entrypoint for thing in things],
-    "payload": lambda things: [thing.payload for thing in things],
-    "priority": lambda things: [thing.priority for thing in things],
-    "run_at_ms": lambda things: [thing.run_at_ms for thing in things],
-    "attempts_max": lambda things: [thing.attempts_max for thing in things],
-    "key": lambda things: [thing.key for thing in things],
-    "headers": lambda things: [thing.headers for thing in things],
-    "zone": lambda things: [thing.zone for thing in things],
-    "blob": lambda things: [thing.blob for thing in things],
-    "spec": lambda things: [thing.spec for thing in things],
-    "job_id": lambda things: [thing.job_id for thing in things],
-    "sequence": lambda things: [thing.sequence for thing in things],
-    "due_ms": lambda things: [thing.due_ms for thing in things],
-    "delayed": lambda things: [thing.delayed for thing in things],
-    "token": lambda things: [thing.token for thing in things],
-    "lease_ms": lambda things: [thing.lease_ms for thing in things],
-    "worker": lambda things: [thing.worker for thing in things],
-    "error": lambda things: [thing.error for thing in things],
-    "result": lambda things: [thing.result for thing in things],
-}
-"""Getters by field. Written out, each takes half the time of an `attrgetter`, because
-attribute lookup is specialised."""
-
-
-def each(field: str, things: Sequence[Any]) -> list[Any]:
-    """This field of every item."""
-    known = _EACH.get(field)
-    return known(things) if known is not None else list(map(attrgetter(field), things))
 
 
 class Specs:
@@ -107,8 +80,8 @@ class EventColumns:
     """Collects commits and returns them as one batch."""
 
     def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = tuple(columns)
-        self._segments: list[Segment] = []
+        self.columns = tuple(columns)
+        self._segments: list[Commit] = []
         self.rows = 0
         """Number of events added."""
 
@@ -126,9 +99,9 @@ class EventColumns:
         counts = np.array([len(segment.events) for segment in segments], np.int64)
         arrays = [
             _of_commits(name, segments, counts, rows) if name in _OF_COMMIT else _of_kinds(name, kinds, specs, order)
-            for name in self._columns
+            for name in self.columns
         ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
 
 def _by_kind(segments: Sequence[Segment]) -> tuple[dict[type[Event], list[Any]], Any]:
@@ -170,23 +143,12 @@ def _piece(name: str, kind: type[Event], events: list[Any], specs: Specs, wanted
     """One column of all events of one kind."""
     if kind is Added and (found := specs.column(name, wanted)) is not None:
         return found
+    if kind is Watched and name == "job_id":  # others are about zones
+        return pa.array(map(subject, events), wanted)
     field = next((field for field in kind.__struct_fields__ if _RENAMED.get(field, field) == name), None)
     if field is None or (kind is Ringed and name == "token"):  # a ring's token is not that of a lease
         return pa.nulls(len(events), wanted)
     return column(each(field, events), wanted)
-
-
-def column(values: list[Any], wanted: Any) -> Any:
-    """Python values as Arrow; times come as milliseconds, maps as dictionaries."""
-    if values and values[0] is None and values.count(None) == len(values):
-        return pa.nulls(len(values), wanted)
-    if pa.types.is_timestamp(wanted):
-        return pa.array(values, _MS).cast(wanted)
-    if pa.types.is_map(wanted):
-        if not any(values):
-            return pa.nulls(len(values), wanted)
-        return pa.array([None if value is None else list(value.items()) for value in values], wanted)
-    return pa.array(values, wanted)
 
 
 def _of_commits(name: str, segments: Sequence[Segment], counts: Any, rows: int) -> Any:
@@ -200,7 +162,7 @@ def _of_commits(name: str, segments: Sequence[Segment], counts: Any, rows: int) 
         names = pa.array([segment.writer for segment in segments], wanted)
         return names.take(pa.array(np.repeat(np.arange(len(segments)), counts)))
     values = np.repeat(np.array([getattr(segment, name) for segment in segments], np.int64), counts)
-    return pa.array(values, _MS).cast(wanted) if name == "at" else pa.array(values, wanted)
+    return pa.array(values, MS).cast(wanted) if name == "at" else pa.array(values, wanted)
 
 
 def _tag(kind: type[Event]) -> str:

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from casque import checks
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.planning import SPLITS
-from casque.client.scan.splits import Extent
 from casque.clock import Clock, Random
 from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, shard_prefix
 from casque.errors import InvalidInputError, RingError
+from casque.scan.bucket import Bucket
+from casque.scan.planning import SPLITS
+from casque.scan.splits import Extent
 from casque.settings import QueueSettings
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
@@ -64,6 +64,20 @@ class Share(msgspec.Struct, frozen=True):
         return point
 
 
+def shard_store(store: Store, shard: int | None) -> Store:
+    """The store of one shard of a ring; a queue without shards has all of it."""
+    return store if shard is None else PrefixedStore(store, shard_prefix(shard))
+
+
+def shard_key(shard: int, key: str) -> str:
+    """The key of a shard's object below the root of its ring.
+
+    >>> shard_key(3, "queue.json")
+    'shards/0003/queue.json'
+    """
+    return f"{shard_prefix(shard)}/{key}"
+
+
 class Buckets:
     """The bucket of a queue, and those of its shards if it is a ring."""
 
@@ -76,8 +90,7 @@ class Buckets:
     def of(self, shard: int | None) -> Bucket:
         bucket = self._made.get(shard)
         if bucket is None:
-            store = self._store if shard is None else PrefixedStore(self._store, shard_prefix(shard))
-            bucket = self._made[shard] = Bucket(store, **self._parts)
+            bucket = self._made[shard] = Bucket(shard_store(self._store, shard), **self._parts)
         return bucket
 
     async def ring(self) -> RingHead:

@@ -1,4 +1,4 @@
-"""Spark's types as Arrow's, parsed from DDL: for tasks, which have no session to ask."""
+"""Spark's types as Arrow's, parsed from DDL: no session has to be asked."""
 
 from __future__ import annotations
 

@@ -12,8 +12,14 @@ from typing import TypeVar
 import msgspec
 
 from casque import checks
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.splits import (
+from casque.codec.document import DocumentCodec
+from casque.codec.head import KEY, check_single, read_layout
+from casque.codec.log import LAYOUT, START, LogHead, SnapshotRef
+from casque.codec.snapshot import Part, Restoring
+from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
+from casque.journal.log.past import READS_MAX, oldest_of, refs_of
+from casque.scan.bucket import Bucket
+from casque.scan.splits import (
     ArchiveObject,
     ArchiveSplit,
     DocumentSplit,
@@ -22,13 +28,7 @@ from casque.client.scan.splits import (
     Split,
     Taken,
 )
-from casque.client.scan.tables import Table
-from casque.codec.document import DocumentCodec
-from casque.codec.head import KEY, check_single, read_layout
-from casque.codec.log import LAYOUT, START, LogHead, SnapshotRef
-from casque.codec.snapshot import Part, Restoring
-from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
-from casque.journal.log.past import READS_MAX, oldest_of, refs_of
+from casque.scan.tables import Table
 from casque.state import Limits
 from casque.storage.port import Stored
 from casque.types import from_ms
@@ -52,7 +52,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None
     shards: frozenset[int] | None = None
-    """Of a ring, only these."""
+    """Only these shards of a ring; None for all."""
 
 
 EVERYTHING = Chosen()

@@ -12,14 +12,14 @@ from contextlib import aclosing
 
 import msgspec
 
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.splits import DocumentSplit, JobsSplit
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import Segment, replay
 from casque.codec.snapshot import Restoring
 from casque.errors import HistoryGoneError
 from casque.journal.log.past import oldest_of
+from casque.scan.bucket import Bucket
+from casque.scan.splits import DocumentSplit, JobsSplit
 from casque.state import Added, Counters, Event, Limits, State
 from casque.state.events import subject
 from casque.storage.port import Stored

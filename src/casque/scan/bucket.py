@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Iterator
 
 import msgspec
 
-from casque.client.scan.splits import ArchiveObject, Extent
 from casque.clock import Clock, Random, yield_once
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
 from casque.codec.head import KEY, UNREADABLE, Head, check_same_queue, check_single, not_a_queue, read_layout
@@ -20,6 +19,7 @@ from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
+from casque.scan.splits import ArchiveObject, Extent
 from casque.settings import QueueSettings
 from casque.storage.port import Read, Store, Stored
 
@@ -128,17 +128,9 @@ class Bucket:
 
         A range that is still being written lies above the head's `archived` mark: it may not be complete.
         """
-        found: list[ArchiveObject] = []
-        begin = None if since_ms is None else f"{ARCHIVE}{hour_of(since_ms)}/"
-        last = None if until_ms is None else hour_of(until_ms - 1)
-        async for key in self.store.list(ARCHIVE, after=begin):
-            if (parsed := parse_key(key)) is None:
-                continue
-            hour, range_ = parsed
-            if last is not None and hour > last:
-                break
-            if after < range_.last <= upto:
-                found.append(ArchiveObject(key, hour, range_.first, range_.last))
+        through_ms = None if until_ms is None else until_ms - 1
+        objects = list_archive(self.store, since_ms=since_ms, through_ms=through_ms)
+        found = [one async for one in objects if after < one.last <= upto]
         return sorted(found, key=lambda one: (one.first, one.hour))
 
     # --- Reading ---
@@ -202,6 +194,21 @@ class Bucket:
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self.clock, self._rng)
+
+
+async def list_archive(
+    store: Store, *, since_ms: int | None = None, through_ms: int | None = None
+) -> AsyncGenerator[ArchiveObject]:
+    """The objects of a queue's archive, complete or not, from the hour of one moment to that of another."""
+    begin = None if since_ms is None else f"{ARCHIVE}{hour_of(since_ms)}/"
+    last = None if through_ms is None else hour_of(through_ms)
+    async for key in store.list(ARCHIVE, after=begin):
+        if (parsed := parse_key(key)) is None:
+            continue
+        hour, range_ = parsed
+        if last is not None and hour > last:
+            break
+        yield ArchiveObject(key, hour, range_.first, range_.last)
 
 
 def _handfuls(bodies: list[bytes]) -> Iterator[list[bytes]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,7 +10,6 @@ from itertools import count
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from casque import (
@@ -24,8 +21,6 @@ from casque import (
     RingError,
     StorageError,
 )
-from casque.client.scan import Chosen, Scan, Split, Table, arrow_schema
-from casque.client.scan.base64 import decoded
 from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random
 from casque.codec.archive import Range, archive_key
@@ -34,6 +29,7 @@ from casque.codec.ring import shard_prefix
 from casque.engine.embedded import state_at
 from casque.journal.log import pace, snapshots
 from casque.ring.numbers import outer
+from casque.scan import Chosen, Scan, Split, Table, arrow_schema
 from casque.service import ArchivedJob, QueueEvent
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
@@ -543,15 +539,6 @@ def test_every_attempt_of_a_finished_job_is_told_once_and_as_it_was() -> None:
         assert (row["zone"], row["entrypoint"]) == (known.zone(one.job_id), known.entrypoint(one.job_id))
 
 
-def test_base64_of_every_length_and_none() -> None:
-    values = [os.urandom(n % 50) if n % 7 else None for n in range(500)]
-    text = [None if value is None else base64.b64encode(value).decode() for value in values]
-    assert decoded(pa.array(text, pa.string())).to_pylist() == values
-    assert decoded(pa.array(text, pa.string()).slice(3, 77)).to_pylist() == values[3:80]
-    for few in ([], [None], [b""], [None, b"", None]):
-        assert decoded(pa.array([None if x is None else "" for x in few], pa.string())).to_pylist() == few
-
-
 # --- All of them ---
 
 
@@ -577,6 +564,13 @@ def test_an_unknown_column_is_refused_with_the_nearest(scan: Scan) -> None:
     [split] = scan.plan_events(splits=1)
     with pytest.raises(InvalidInputError, match="no column 'entrypont': did you mean 'entrypoint'"):
         next(scan.read(split, columns=["entrypont"]))
+
+
+def test_the_path_that_was_documented_first_still_works() -> None:
+    from casque.client import scan as earlier
+
+    assert earlier.Scan is Scan
+    assert earlier.Table is Table
 
 
 def test_secrets_are_not_shown() -> None:

@@ -12,26 +12,25 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from casque import checks
-from casque.client.connecting import is_address
-from casque.client.opening import as_store
-from casque.client.queue import DEFAULTS
-from casque.client.scan import planning
-from casque.client.scan.bucket import Bucket
-from casque.client.scan.planning import EVERYTHING, Chosen
-from casque.client.scan.reading import read_split, table_of
-from casque.client.scan.shards import Buckets, Point, Share, with_ring_numbers
-from casque.client.scan.splits import ArchiveObject, ArchiveSplit, EventsSplit, Extent, Split, Taken
-from casque.client.scan.tables import Table, arrow_schema, check_columns
 from casque.clock import Clock, SystemClock, system_random
 from casque.errors import InvalidInputError
+from casque.scan import planning
+from casque.scan.bucket import Bucket
+from casque.scan.planning import EVERYTHING, Chosen
+from casque.scan.reading import read_split, table_of
+from casque.scan.shards import Buckets, Point, Share, with_ring_numbers
+from casque.scan.splits import ArchiveObject, ArchiveSplit, EventsSplit, Extent, Split, Taken
+from casque.scan.tables import Table, arrow_schema, check_columns
 from casque.settings import QueueSettings, milliseconds
 from casque.storage.adapted import SingleObjectStore
 from casque.storage.port import Store
+from casque.storage.url import as_store, is_address
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Split)
 
 CLOCK_SKEW = timedelta(hours=1)
+SETTINGS = QueueSettings()
 
 
 class Scan:
@@ -45,7 +44,7 @@ class Scan:
     position is needed, a ring needs one for each shard.
 
     >>> from casque import SyncQueue
-    >>> from casque.client.scan import Scan
+    >>> from casque.scan import Scan
     >>> with SyncQueue.open("memory://scan-example") as q:
     ...     _ = q.enqueue("send", b"hello")
     >>> with Scan("memory://scan-example") as scan:
@@ -60,7 +59,7 @@ class Scan:
         url: Any,
         *,
         options: Mapping[str, str] | None = None,
-        settings: QueueSettings = DEFAULTS,
+        settings: QueueSettings = SETTINGS,
         clock: Clock | None = None,
     ) -> None:
         """`url` and `options` are those of a store, as for `Queue.open`. Nothing is read yet.

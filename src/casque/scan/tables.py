@@ -151,24 +151,8 @@ def check_columns(table: Table, columns: Iterable[str] | None) -> tuple[str, ...
     return asked
 
 
-def arrow_type(kind: str) -> Any:
-    """The Arrow type that Spark expects from a data source."""
-    import pyarrow as pa
-
-    plain = {
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "boolean": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "map<string,string>": pa.map_(pa.string(), pa.string()),
-    }
-    return plain[kind]
-
-
 def arrow_schema(table: Table, columns: Iterable[str] | None = None) -> Any:
     """The `pyarrow.Schema` of these columns, in the given order."""
-    import pyarrow as pa
+    from casque.scan import arrow_types  # needs pyarrow
 
-    return pa.schema([(name, arrow_type(COLUMNS[table][name])) for name in check_columns(table, columns)])
+    return arrow_types.arrow_schema({name: COLUMNS[table][name] for name in check_columns(table, columns)})

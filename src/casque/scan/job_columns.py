@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from casque.client.scan.event_columns import Specs, column, each
-from casque.client.scan.splits import DocumentSplit, JobsSplit
-from casque.client.scan.tables import Table, arrow_schema
 from casque.engine.embedded import state_at
+from casque.scan.arrays import column, each
+from casque.scan.event_columns import Specs
+from casque.scan.splits import DocumentSplit, JobsSplit
+from casque.scan.tables import Table, arrow_schema
 from casque.types import JobRecord
 
 _RECORD = {

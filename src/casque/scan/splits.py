@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.client.scan.tables import Table
-from casque.codec.log import SnapshotRef
+from casque.codec.log import LAYOUT, SnapshotRef
 from casque.codec.snapshot import Part
+from casque.scan.tables import Table
 
 
 class Extent(msgspec.Struct, frozen=True):
@@ -26,6 +26,11 @@ class Extent(msgspec.Struct, frozen=True):
     """The last commit."""
     archived: int
     """Jobs that finished up to here are in the archive, if it has not dropped them."""
+
+    @property
+    def has_log(self) -> bool:
+        """False for a document, which keeps no events."""
+        return self.layout == LAYOUT
 
 
 class Taken(msgspec.Struct, frozen=True):

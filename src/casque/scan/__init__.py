@@ -6,10 +6,10 @@ Nothing here writes, claims, or calls a broker. Needs `pyarrow`, which `import c
 
 from __future__ import annotations
 
-from casque.client.scan.planning import Chosen
-from casque.client.scan.scan import Scan
-from casque.client.scan.shards import Point, Positions
-from casque.client.scan.splits import (
+from casque.scan.planning import Chosen
+from casque.scan.scan import Scan
+from casque.scan.shards import Point, Positions
+from casque.scan.splits import (
     ArchiveObject,
     ArchiveSplit,
     DocumentSplit,
@@ -19,7 +19,7 @@ from casque.client.scan.splits import (
     Split,
     Taken,
 )
-from casque.client.scan.tables import COLUMNS, Table, arrow_schema, ddl
+from casque.scan.tables import COLUMNS, Table, arrow_schema, ddl
 
 __all__ = [
     "COLUMNS",

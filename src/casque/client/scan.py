@@ -1,0 +1,3 @@
+"""`casque.scan` under its earlier name."""
+
+from casque.scan import *  # noqa: F403
