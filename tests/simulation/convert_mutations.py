@@ -21,11 +21,9 @@ def logs_converted_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     """Read and switched: what is committed in between is in no layout."""
 
     async def to_document(self: Converter, found: Stored) -> Converted:
-        journal = LogJournal(
-            self._store, settings=self._settings, clock=self._clock, rng=self._rng, limits=convert.LIMITS
-        )
+        journal = LogJournal(self._store, self._env, limits=convert.LIMITS)
         state = await journal.load()
-        codec = DocumentCodec(KEY, new_id(self._rng))
+        codec = DocumentCodec(KEY, new_id(self._env.rng))
         codec.touch(job.spec.id for job in state.listed())
         body = codec.encode(state, version=state.position, writers=state.writers, archiving=state.archiving)
         await self._switch(body, codec.queue_id, expected=found.etag)

@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 
 from casque.broker.election import Elected, Election, OtherLeader
-from casque.clock import Clock, Random, new_id
+from casque.clock import new_id
 from casque.codec.head import Owner
 from casque.engine.blobs import Blobs
 from casque.engine.committer import Committer
@@ -17,9 +17,10 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError, QueueLedError, StorageError
 from casque.service import QueueService, Role, Standing
-from casque.settings import BrokerSettings, QueueSettings
+from casque.settings import BrokerSettings
 from casque.state import State
 from casque.telemetry import logger
 
@@ -55,13 +56,11 @@ class Broker:
     def __init__(
         self,
         committer: Committer,
+        env: Environment,
         history: History | None = None,
         *,
         address: str,
-        queue: QueueSettings,
         settings: BrokerSettings,
-        clock: Clock,
-        rng: Random,
         blobs: Blobs | None = None,
         staging: Staging | None = None,
         shared: Shared | None = None,
@@ -75,20 +74,18 @@ class Broker:
         self._blobs = blobs
         self._staging = staging
         self._address = address
-        self._queue = queue
         self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
+        self._clock = env.clock
         self._shared = shared
         self._beat_s = (settings.heartbeat if shared is None else shared.idle).total_seconds()
         self._in_doubt = False
         self.election = Election(
             committer,
-            name=new_id(rng) if shared is None else shared.id,
+            env,
+            name=new_id(env.rng) if shared is None else shared.id,
             address=address,
             settings=settings,
-            clock=clock,
-            rng=rng,
             **({} if shared is None else {"gone": shared.gone, "lives": shared.lives}),
         )
         self._service: QueueService | None = None
@@ -201,7 +198,7 @@ class Broker:
                     self._changed.set()
                 self._warn_of_twin()
             self._settled.set()
-            await self._pause(self._settings.poll.total_seconds() * self._rng.uniform(0.5, 1.0))
+            await self._pause(self._settings.poll.total_seconds() * self._env.rng.uniform(0.5, 1.0))
         return False
 
     async def _let_memories_fade(self) -> None:
@@ -213,13 +210,15 @@ class Broker:
             await self._pause(left_ms / 1000)
 
     async def _lead(self) -> None:
-        group = GroupCommit(self._committer, settings=self._queue, clock=self._clock, rng=self._rng)
+        group = GroupCommit(self._committer, self._env)
         await group.start()
         history = None if self._history is None else self._history.at_pulse(group.pulse)
         if self._shared is not None:
             self._service = self._shared.serving(group, history)
         else:
-            self._service = EmbeddedService(group, self._queue, history, blobs=self._blobs, staging=self._staging)
+            self._service = EmbeddedService(
+                group, self._env.settings, history, blobs=self._blobs, staging=self._staging
+            )
         self._become(Role.LEADER)
         self._settled.set()
         try:

@@ -18,13 +18,12 @@ from casque.cli.options import Entrypoints, Json
 from casque.cli.output import Out, print_json, say
 from casque.cli.target import BucketTarget
 from casque.client.queue import Queue
-from casque.clock import SystemClock, system_random
 from casque.codec.ring import shard_prefix
+from casque.environment import Environment
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log.past import Past
 from casque.printable import printable
 from casque.service import EventKind, QueueEvent
-from casque.settings import QueueSettings
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
 
@@ -156,7 +155,7 @@ class _EventFilter:
 
     async def read_jobs(self, store: Store, position: int | None) -> int:
         """Read the jobs at the position where the watch begins, and return it."""
-        past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+        past = Past(store, Environment())
         moment = await past.at_position(position)
         jobs = moment.state.jobs.values()
         self._jobs |= {job.spec.id for job in jobs if job.spec.entrypoint in self.entrypoints}

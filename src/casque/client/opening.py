@@ -18,6 +18,7 @@ from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.operation import Executor
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import InvalidInputError
 from casque.journal.chosen import JOURNALS, ChosenJournal
 from casque.ring.admissions import Books
@@ -35,17 +36,8 @@ from casque.storage.single import ObjectStoragePort
 from casque.storage.url import open_store
 
 
-class Surroundings:
-    """What every queue needs, embedded or remote. Tests and the simulator pass their own clock and randomness."""
-
-    def __init__(self, settings: QueueSettings, *, clock: Clock | None = None, rng: Random | None = None) -> None:
-        self.settings = settings
-        self.clock: Clock = clock or SystemClock()
-        self.rng: Random = rng or system_random()
-
-
-class Parts(Surroundings):
-    """The parts of an embedded queue."""
+class Parts(Environment):
+    """The environment of an embedded queue, its store, and what is assembled from them."""
 
     def __init__(
         self,
@@ -64,15 +56,16 @@ class Parts(Surroundings):
         if layout != DOCUMENT and one_object:
             raise InvalidInputError("a storage of one object holds only the document layout; open the queue by URL")
         # A single object has no room for an archive.
-        super().__init__(replace(settings, archive=False) if one_object else settings, clock=clock, rng=rng)
+        fitting = replace(settings, archive=False) if one_object else settings
+        super().__init__(fitting, clock or SystemClock(), rng or system_random())
         self.layout = layout
         self.store = store
 
     def journal(self) -> ChosenJournal:
-        return ChosenJournal(self.store, layout=self.layout, settings=self.settings, clock=self.clock, rng=self.rng)
+        return ChosenJournal(self.store, self, layout=self.layout)
 
     def committer(self) -> Committer:
-        return Committer(self.journal(), settings=self.settings, clock=self.clock, rng=self.rng)
+        return Committer(self.journal(), self)
 
     async def read(self) -> State:
         """Read the stored state, independently of running operations. Read-only."""
@@ -81,22 +74,22 @@ class Parts(Surroundings):
         return committer.state
 
     def group(self) -> GroupCommit:
-        return GroupCommit(self.committer(), settings=self.settings, clock=self.clock, rng=self.rng)
+        return GroupCommit(self.committer(), self)
 
     def history(self) -> History:
-        return History(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return History(self.store, self)
 
     def blobs(self, *, tolerant: bool = False) -> Blobs | None:
         """None on a single-object store, which holds payloads of any size in that object."""
         if isinstance(self.store, SingleObjectStore):
             return None
-        return Blobs(self.store, settings=self.settings, clock=self.clock, rng=self.rng, tolerant=tolerant)
+        return Blobs(self.store, self, tolerant=tolerant)
 
     def staging(self) -> Staging | None:
         """None on a single-object store, for the same reason."""
         if isinstance(self.store, SingleObjectStore):
             return None
-        return Staging(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return Staging(self.store, self)
 
     def shard(self, token: int) -> Parts:
         """The parts of one shard of this ring."""
@@ -104,11 +97,11 @@ class Parts(Surroundings):
         return Parts(below, self.settings, layout=LOG, clock=self.clock, rng=self.rng)
 
     def root(self) -> Root:
-        return Root(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return Root(self.store, self)
 
     def ring(self, opener: Opener | None = None) -> RingService:
         shards = Shards(self.root(), opener or self._shard, clock=self.clock)
-        return RingService(shards, clock=self.clock, rng=self.rng, books=self.books())
+        return RingService(shards, self, books=self.books())
 
     def books(self) -> Books:
         """A ring's records of admissions."""
@@ -118,13 +111,13 @@ class Parts(Surroundings):
             assert staging is not None, "shards lie on stores of many objects"
             return staging
 
-        return Books(self.store, beside, settings=self.settings, clock=self.clock, rng=self.rng)
+        return Books(self.store, beside, self)
 
     def builder(self, led: Callable[[int], Shard] | None = None) -> Builder:
         """Creates a ring and changes its size; `led` connects to a shard through the broker that leads it."""
         if isinstance(self.store, SingleObjectStore):
             raise InvalidInputError("a storage of one object has no room for shards; give a URL")
-        return Builder(self.root(), self._shard, self._read_shard, led=led, clock=self.clock, rng=self.rng)
+        return Builder(self.root(), self._shard, self._read_shard, self, led=led)
 
     async def _read_shard(self, token: int) -> State:
         return await self.shard(token).read()

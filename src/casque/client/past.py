@@ -41,7 +41,7 @@ class PastShard:
         self._past: PastExecutor | None = None
 
     async def start(self) -> None:
-        past = Past(self._parts.store, settings=self._parts.settings, clock=self._parts.clock, rng=self._parts.rng)
+        past = Past(self._parts.store, self._parts)
         moment = await past.at_time(checks.moment_ms("as_of", self._as_of))
         if moment.state.ring is None:
             moment.state.execute(AdoptRing(0, 0, self._token), moment.at_ms)
@@ -86,7 +86,7 @@ async def open_past(parts: Parts, as_of: int | datetime) -> PastExecutor:
         HistoryGoneError: that is further back than the queue remembers.
         InvalidInputError: that is in the future, or there is no queue.
     """
-    past = Past(parts.store, settings=parts.settings, clock=parts.clock, rng=parts.rng)
+    past = Past(parts.store, parts)
     if isinstance(as_of, datetime):
         return PastExecutor(await past.at_time(checks.moment_ms("as_of", as_of)))
     return PastExecutor(await past.at_position(checks.position("as_of", as_of)))

@@ -98,7 +98,7 @@ class _RemoteWithin(RemoteShard):
     def __init__(self, shard: RemoteShard, reach: Reach) -> None:
         self._shard = shard
         self._reach = reach
-        self._rng = shard._rng  # noqa: SLF001  another view of the same shard
+        self._env = shard._env  # noqa: SLF001  another view of the same shard
 
     async def _ask(self, call: Callable[[QueueService], Awaitable[R]], settled: Errors = SETTLED) -> R:
         scoped = self._shard._ask  # noqa: SLF001  another view of the same shard

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from casque.clock import Clock, Random
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.head import KEY, Head, Owner, check_layout, check_same_queue, check_single, read_layout
 from casque.codec.log import LAYOUT as LOG
+from casque.environment import Environment
 from casque.errors import CorruptQueueError, QueueReplacedError
 from casque.journal.document import DocumentJournal
 from casque.journal.log import LogJournal
 from casque.journal.port import Appended, Batch, Journal, Refreshed, Sighting, Work
-from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.port import Store, Stored, locate
 
@@ -24,12 +23,10 @@ JOURNALS: dict[str, type[DocumentJournal | LogJournal]] = {DOCUMENT: DocumentJou
 class ChosenJournal:
     """The journal for the layout in `queue.json`; `layout` applies to a queue that does not exist yet."""
 
-    def __init__(self, store: Store, *, layout: str, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, env: Environment, *, layout: str) -> None:
         self._store = store
         self._layout = layout
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
         self._journal: Journal | None = None
         self._seen: Head | None = None
         """The head in `queue.json` when it was first seen."""
@@ -69,7 +66,7 @@ class ChosenJournal:
             self._seen, layout = head, head.layout
         if layout not in JOURNALS:
             raise CorruptQueueError(KEY, f"the layout {layout!r} is none that this release knows. Upgrade casque")
-        journal = JOURNALS[layout](self._store, settings=self._settings, clock=self._clock, rng=self._rng)
+        journal = JOURNALS[layout](self._store, self._env)
         self._journal = journal
         return await journal.load(read if isinstance(read, Stored) else None)
 

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
-from casque.clock import Clock, Random
 from casque.codec.ring import SHARDS_MAX
+from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.ring.members import Members
 from casque.ring.service import RingService, summed
@@ -53,11 +53,10 @@ class RingBroker:
         members: Members,
         service: RingService,
         seat: Callable[[int], Seat],
+        env: Environment,
         *,
         address: str,
         settings: BrokerSettings,
-        clock: Clock,
-        rng: Random,
     ) -> None:
         """`seat` makes a candidacy in a shard, to be run; its service is a `ShardService`."""
         self._members = members
@@ -65,8 +64,8 @@ class RingBroker:
         self._make_seat = seat
         self._address = address
         self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._clock = env.clock
+        self._rng = env.rng
         self._seats: dict[int, _Taken] = {}
         self._shards = 0
         self._beat_ms: int | None = None

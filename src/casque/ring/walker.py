@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
-from casque.clock import Clock, Random
+from casque.environment import Environment
 from casque.errors import CasqueError
 from casque.ring.numbers import inner, record_of
 from casque.ring.shards import ANSWER_S, LOOK_MS, Shard, Shards, in_time
@@ -28,10 +28,10 @@ log = logger("ring")
 class Walker:
     """Goes round the ring."""
 
-    def __init__(self, shards: Shards, *, clock: Clock, rng: Random) -> None:
+    def __init__(self, shards: Shards, env: Environment) -> None:
         self._shards = shards
-        self._clock = clock
-        self._turn = rng.getrandbits(32)
+        self._clock = env.clock
+        self._turn = env.rng.getrandbits(32)
         self._returning: set[asyncio.Future[None]] = set()
 
     async def dequeue(self, asked: Dequeue) -> list[JobRecord]:

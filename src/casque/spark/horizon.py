@@ -15,17 +15,15 @@ import msgspec
 
 from casque.client.scan import ArchiveObject
 from casque.client.scan.bucket import Bucket
-from casque.clock import SystemClock, system_random
 from casque.codec.archive import HOUR_MS
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, decode_head, decode_segment, previous, segment_key
 from casque.codec.ring import decode_ring, shard_prefix
 from casque.codec.stored import to_ms
+from casque.environment import Environment, Patience
 from casque.errors import InvalidInputError, RingError
 from casque.journal.log.reader import READ_AHEAD, Reader
-from casque.journal.patience import Patience
-from casque.settings import QueueSettings
 from casque.spark.store_ref import body_of
 from casque.state import Limits
 from casque.state.events import Acked, Cancelled, Died
@@ -146,9 +144,9 @@ async def archived_between(store: Store, after: int, upto: int, since_hour: str 
     if since_hour is not None:
         moment = datetime.fromisoformat(f"{since_hour}:00:00").replace(tzinfo=UTC)
         since_ms = max(0, to_ms(moment) - CLOCKS_DIFFER_HOURS * HOUR_MS)
-    bucket = Bucket(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+    bucket = Bucket(store, Environment())
     return await bucket.archive_objects(after=after, upto=upto, since_ms=since_ms)
 
 
 def _patience() -> Patience:
-    return Patience(QueueSettings(), SystemClock(), system_random())
+    return Environment().patience()

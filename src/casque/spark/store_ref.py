@@ -11,11 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from casque.clock import SystemClock, system_random
+from casque.environment import Environment, Patience
 from casque.errors import CASConflictError, InvalidInputError
-from casque.journal.patience import Patience
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
 from casque.storage.port import Read, Store, Stored, Won
 from casque.storage.url import open_store
 
@@ -61,7 +59,7 @@ class StoreRef:
 
 
 def patience() -> Patience:
-    return Patience(QueueSettings(), SystemClock(), system_random())
+    return Environment().patience()
 
 
 async def get(store: Store, key: str) -> Read:

@@ -14,14 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from casque.client.scan.shards import with_ring_numbers
-from casque.clock import SystemClock, system_random
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import Segment, decode_segment, previous, segment_key
 from casque.codec.ring import shard_prefix
+from casque.environment import Environment
 from casque.errors import HistoryGoneError, StorageError
 from casque.journal.log.past import Past
-from casque.settings import QueueSettings
 from casque.spark import bronze, combine, gold, silver
 from casque.spark.arrow_types import arrow_schema
 from casque.spark.executor import settle_in
@@ -173,7 +172,7 @@ class FromState(msgspec.Struct, frozen=True):
             state = DocumentCodec(KEY, "").decode(body, Limits())
             latest = [at for job in state.jobs.values() for at in (job.created_ms, job.claimed_ms, job.beat_ms) if at]
             return state, max(latest, default=0)
-        past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+        past = Past(store, Environment())
         try:
             moment = await past.at_position(position)
         except HistoryGoneError:

@@ -18,6 +18,7 @@ from casque.clock import Random
 from casque.codec.head import Owner
 from casque.codec.log import decode_head, encode_head
 from casque.engine.committer import Committer
+from casque.environment import Environment
 from casque.journal.log import LogJournal, pace, snapshots
 from casque.journal.log.contention import ALONE_COMMITS
 from casque.journal.log.journal import HOLDS_MAX
@@ -66,8 +67,8 @@ CLOCK = ManualClock()
 
 def a_committer(store: Store) -> Committer:
     settings, rng = QueueSettings(), Random(next(SEEDS))
-    journal = LogJournal(store, settings=settings, clock=CLOCK, rng=rng)
-    return Committer(journal, settings=settings, clock=CLOCK, rng=rng)
+    journal = LogJournal(store, Environment(settings, CLOCK, rng))
+    return Committer(journal, Environment(settings, CLOCK, rng))
 
 
 def one_more(decided: list[int], number: int, state: State, now_ms: int) -> None:
@@ -222,7 +223,7 @@ class Broker:
     """The least that leads: a journal, its state, and batches by number."""
 
     def __init__(self, store: MemoryStore, name: str) -> None:
-        self.journal = LogJournal(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(next(SEEDS)))
+        self.journal = LogJournal(store, Environment(clock=ManualClock(), rng=Random(next(SEEDS))))
         self.state = State()
         self._name = name
         self._numbers = count(1)

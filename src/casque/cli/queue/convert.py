@@ -11,8 +11,7 @@ from casque.cli.command import command
 from casque.cli.options import Json, Layout
 from casque.cli.output import Terminal, answer, say
 from casque.cli.target import BucketTarget
-from casque.clock import SystemClock, system_random
-from casque.settings import QueueSettings
+from casque.environment import Environment
 from casque.storage.port import Store
 
 if TYPE_CHECKING:
@@ -48,9 +47,7 @@ def convert(
 
     async def work(store: Store) -> Converted:
         with console.status("starting") as status:
-            converter = Converter(
-                store, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), say=status.update
-            )
+            converter = Converter(store, Environment(), say=status.update)
             return await converter.convert(to.value)
 
     done = target.run_on_store(work)

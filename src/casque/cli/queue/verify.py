@@ -8,8 +8,7 @@ from casque.cli.command import command
 from casque.cli.options import Json
 from casque.cli.output import Terminal, answer, counted_steps, print_facts
 from casque.cli.target import BucketTarget
-from casque.clock import SystemClock, system_random
-from casque.settings import QueueSettings
+from casque.environment import Environment
 from casque.storage.port import Store
 
 if TYPE_CHECKING:
@@ -38,9 +37,7 @@ def verify(target: BucketTarget, json: Json = False) -> None:
 
     async def work(store: Store) -> Verdict:
         with counted_steps(wanted=not json) as progress:
-            verifier = Verifier(
-                store, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), progress=progress
-            )
+            verifier = Verifier(store, Environment(), progress=progress)
             return await verifier.verify()
 
     verdict = target.run_on_store(work)

@@ -22,7 +22,8 @@ from casque.client.scan.reading import read_split, table_of
 from casque.client.scan.shards import Buckets, Point, Share, with_ring_numbers
 from casque.client.scan.splits import ArchiveObject, ArchiveSplit, EventsSplit, Extent, Split, Taken
 from casque.client.scan.tables import Table, arrow_schema, check_columns
-from casque.clock import Clock, SystemClock, system_random
+from casque.clock import Clock, SystemClock
+from casque.environment import Environment
 from casque.errors import InvalidInputError
 from casque.settings import QueueSettings, milliseconds
 from casque.storage.adapted import SingleObjectStore
@@ -317,7 +318,7 @@ class _Opened:
         self.pid = os.getpid()
         self.runner = asyncio.Runner()
         self.store = store
-        self.buckets = Buckets(store, settings=settings, clock=clock, rng=system_random())
+        self.buckets = Buckets(store, Environment(settings, clock))
 
     def close(self, *, owns_store: bool) -> None:
         if owns_store:

@@ -16,10 +16,9 @@ from casque import checks
 from casque.client.scan.bucket import Bucket
 from casque.client.scan.planning import SPLITS
 from casque.client.scan.splits import Extent
-from casque.clock import Clock, Random
 from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, shard_prefix
+from casque.environment import Environment
 from casque.errors import InvalidInputError, RingError
-from casque.settings import QueueSettings
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
 
@@ -67,17 +66,17 @@ class Share(msgspec.Struct, frozen=True):
 class Buckets:
     """The bucket of a queue, and those of its shards if it is a ring."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, env: Environment) -> None:
         self._store = store
         self._made: dict[int | None, Bucket] = {}
-        self._parts: dict[str, Any] = {"settings": settings, "clock": clock, "rng": rng}
+        self._env = env
         self._is_ring = False
 
     def of(self, shard: int | None) -> Bucket:
         bucket = self._made.get(shard)
         if bucket is None:
             store = self._store if shard is None else PrefixedStore(self._store, shard_prefix(shard))
-            bucket = self._made[shard] = Bucket(store, **self._parts)
+            bucket = self._made[shard] = Bucket(store, self._env)
         return bucket
 
     async def ring(self) -> RingHead:
