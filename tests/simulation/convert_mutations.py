@@ -11,7 +11,7 @@ from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import SnapshotRef, View
-from casque.journal import cleanup, convert
+from casque.journal import cleanup, convert, opening
 from casque.journal.convert import Converted, Converter
 from casque.journal.log import LogJournal
 from casque.storage.port import Stored
@@ -74,3 +74,7 @@ def logs_removed_before_the_switch(patch: pytest.MonkeyPatch) -> None:
         await switch(self, body, queue_id, expected=expected)
 
     patch.setattr(Converter, "_switch", hasty)
+
+
+def queues_opened_as_logs_whatever_their_head_says(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(opening.JOURNALS, DOCUMENT, LogJournal)

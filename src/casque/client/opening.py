@@ -8,6 +8,7 @@ from typing import Any
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.codec.document import LAYOUT as DOCUMENT
+from casque.codec.head import Head
 from casque.codec.log import LAYOUT as LOG
 from casque.codec.ring import RingHead, shard_prefix
 from casque.engine.blobs import Blobs
@@ -20,7 +21,8 @@ from casque.engine.operation import Executor
 from casque.engine.staging import Staging
 from casque.environment import Environment
 from casque.errors import InvalidInputError
-from casque.journal.chosen import JOURNALS, ChosenJournal
+from casque.journal.opening import JOURNALS, open_journal
+from casque.journal.port import Opened
 from casque.ring.admissions import Books
 from casque.ring.building import Builder
 from casque.ring.local import LocalShard
@@ -61,11 +63,12 @@ class Parts(Environment):
         self.layout = layout
         self.store = store
 
-    def journal(self) -> ChosenJournal:
-        return ChosenJournal(self.store, self, layout=self.layout)
+    async def open_journal(self, before: Head | None = None) -> Opened:
+        """`before`: the head of the queue that was open until now."""
+        return await open_journal(self.store, self, before, layout=self.layout)
 
     def committer(self) -> Committer:
-        return Committer(self.journal(), self)
+        return Committer(self.open_journal, self)
 
     async def read(self) -> State:
         """Read the stored state, independently of running operations. Read-only."""

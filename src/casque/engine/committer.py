@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from casque.clock import new_nonce
-from casque.codec.head import Owner
+from casque.codec.head import Head, Owner
 from casque.engine.operation import UnexpectedError
 from casque.engine.request_watch import RequestWatch
 from casque.environment import Environment
 from casque.errors import CASConflictError, CasqueError, LeadershipLostError, StorageError, UnknownOutcomeError
-from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed, Sighting, Work
+from casque.journal.port import Appended, Batch, Journal, Landed, Opener, Refreshed, Sighting, Work
 from casque.settings import milliseconds
 from casque.state import Event, State
 from casque.telemetry import logger
@@ -44,8 +44,11 @@ class Committer:
     busy and alone for a while pauses for long enough to let a newcomer commit.
     """
 
-    def __init__(self, journal: Journal, env: Environment) -> None:
-        self._journal = journal
+    def __init__(self, opener: Opener, env: Environment) -> None:
+        self._open = opener
+        self._head: Head | None = None
+        """The head when the queue was last opened; None if there was no queue yet."""
+        self._journal: Journal
         self._env = env
         self._clock = env.clock
         # Random per start: host and process number are reused, and would identify another writer.
@@ -72,7 +75,8 @@ class Committer:
 
     async def open(self) -> None:
         if self.known is None:
-            self.known = await self._env.patience().insist(self._journal.load)
+            opened = await self._env.patience().insist(lambda: self._open(self._head))
+            self._journal, self._head, self.known = opened.journal, opened.head, opened.state
             self._requests.saw(self.known)
 
     async def refresh(self) -> None:

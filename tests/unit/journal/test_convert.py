@@ -21,9 +21,9 @@ from casque.codec.head import Owner
 from casque.codec.log import Mode, decode_head, encode_head, segment_key
 from casque.environment import Environment
 from casque.errors import UnknownOutcomeError
-from casque.journal.chosen import ChosenJournal
 from casque.journal.convert import Converted, Converter
 from casque.journal.log import LogJournal, contention, pace, snapshots
+from casque.journal.opening import open_journal
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.state import Limits, State
@@ -54,8 +54,8 @@ async def verify(store: Any) -> None:
 
 
 async def state_of(store: Any) -> State:
-    journal = ChosenJournal(store, Environment(clock=ManualClock(), rng=Random(next(SEEDS))), layout="log")
-    return await journal.load()
+    opened = await open_journal(store, Environment(clock=ManualClock(), rng=Random(next(SEEDS))), layout="log")
+    return opened.state
 
 
 async def layout_of(store: MemoryStore) -> str:

@@ -22,9 +22,9 @@ from casque.environment import Environment
 from casque.journal.log import LogJournal, pace, snapshots
 from casque.journal.log.contention import ALONE_COMMITS
 from casque.journal.log.journal import HOLDS_MAX
+from casque.journal.opening import open_journal
 from casque.journal.port import Batch, Landed
 from casque.service.requests import Enqueue
-from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Store, Stored
@@ -66,9 +66,8 @@ CLOCK = ManualClock()
 
 
 def a_committer(store: Store) -> Committer:
-    settings, rng = QueueSettings(), Random(next(SEEDS))
-    journal = LogJournal(store, Environment(settings, CLOCK, rng))
-    return Committer(journal, Environment(settings, CLOCK, rng))
+    env = Environment(clock=CLOCK, rng=Random(next(SEEDS)))
+    return Committer(partial(open_journal, store, env, layout="log"), env)
 
 
 def one_more(decided: list[int], number: int, state: State, now_ms: int) -> None:

@@ -106,10 +106,10 @@ async def _create(place: QueueConfig, layout: Layout, shards: int | None) -> Cre
 
 
 async def _create_plain(parts: Parts) -> bool:
-    journal = parts.journal()
+    opened = await parts.open_journal()
     # A first commit without any events. If another process is faster, its queue is as good.
     batch = Batch(writer=new_nonce(parts.rng), number=1, at_ms=parts.clock.wall_ms())
-    await journal.append(await journal.load(), batch)
+    await opened.journal.append(opened.state, batch)
     return True
 
 
