@@ -33,7 +33,7 @@ from casque.errors import (
 )
 from casque.service import ArchivedJob, QueueEvent, QueueService
 from casque.service.requests import Dequeue, Request, Scope, is_named
-from casque.tasks import joined
+from casque.tasks import Background, joined
 from casque.telemetry import logger
 from casque.types import JobRecord, JobState
 
@@ -96,7 +96,7 @@ class RemoteQueue(QueueService):
         self._clock = env.clock
         self._leader: RemoteService | None = None
         self._finding: asyncio.Task[RemoteService] | None = None
-        self._behind: set[asyncio.Task[None]] = set()
+        self._behind = Background()
         """Work that continues after its caller left: giving back claims, closing connections."""
         self._closed = False
 
@@ -104,7 +104,7 @@ class RemoteQueue(QueueService):
         self._closed = True
         if self._finding is not None:
             self._finding.cancel()
-        await asyncio.gather(*self._behind, return_exceptions=True)
+        await self._behind.ended()
         if self._leader is not None:
             await self._leader.close()
         await self._finder.close()
@@ -152,7 +152,7 @@ class RemoteQueue(QueueService):
         except asyncio.CancelledError:
             if own and not self._closed:
                 ends_ms = 0
-                self._do_behind(self._give_back_claims(claim))
+                self._behind.start(self._give_back_claims(claim))
             raise
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
@@ -253,7 +253,7 @@ class RemoteQueue(QueueService):
         address = error.address if isinstance(error, ELSEWHERE) else None
         if self._leader is broker:
             self._leader = None
-            self._do_behind(broker.close())
+            self._behind.start(broker.close())
             if address is not None and address != broker.address:
                 try:
                     self._leader = self._connect(address)
@@ -303,11 +303,6 @@ class RemoteQueue(QueueService):
                 await self.give_back(job.id, token=job.token)
             except CasqueError as error:
                 log.info("job %s could not be given back; its lease runs out: %s", job.id, error)
-
-    def _do_behind(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._behind.add(task)
-        task.add_done_callback(self._behind.discard)
 
 
 class _AskedBefore:

@@ -85,7 +85,7 @@ class RemoteShard(RemoteQueue, ShardService):
     def _drop(self, leader: RemoteService) -> None:
         if self._leader is leader:
             self._leader = None
-            self._do_behind(leader.close())
+            self._behind.start(leader.close())
 
     def _gone(self, error: CasqueError) -> CasqueError:
         self._away_until_ms = self._clock.monotonic_ms() + AWAY_MS
