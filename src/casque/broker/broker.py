@@ -16,6 +16,7 @@ from casque.engine.committer import Committer
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
+from casque.engine.reporting import Reporting
 from casque.engine.staging import Staging
 from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError, QueueLedError, StorageError
@@ -50,7 +51,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Raises CorruptQueueError if the state is not this shard. The first broker creates a queue, but never a shard."""
 
 
-class Broker:
+class Broker(Reporting):
     """Satisfies `casque.service.Host`. Run it as a task; `stop` ends it."""
 
     def __init__(
@@ -67,6 +68,7 @@ class Broker:
         place: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
         """`place` distinguishes the location of this queue from copies of it, see `casque.storage.port.place_of`."""
+        super().__init__(env.clock, log)
         self._committer = committer
         self._find_place = place
         self._knows_place = place is None
@@ -76,7 +78,6 @@ class Broker:
         self._address = address
         self._settings = settings
         self._env = env
-        self._clock = env.clock
         self._shared = shared
         self._beat_s = (settings.heartbeat if shared is None else shared.idle).total_seconds()
         self._in_doubt = False
@@ -89,11 +90,7 @@ class Broker:
             **({} if shared is None else {"gone": shared.gone, "lives": shared.lives}),
         )
         self._service: QueueService | None = None
-        self._role = Role.STARTING
-        self._problem: str | None = None
-        self._wake = asyncio.Event()
         self._stopping = False
-        self._changed = asyncio.Event()
         self._settled = asyncio.Event()
         committer.on_lost = self._wake.set
 
@@ -120,12 +117,6 @@ class Broker:
     async def settled(self) -> None:
         """Wait until it leads, or knows the leader, or knows what prevents both."""
         await self._settled.wait()
-
-    async def changed(self) -> Standing:
-        """Wait until the role, the leader or the problem changes."""
-        await self._changed.wait()
-        self._changed.clear()
-        return self.standing()
 
     def _leader_elsewhere(self) -> str | None:
         if self._committer.known is None or (owner := self._committer.sighting().owner) is None:
@@ -262,34 +253,6 @@ class Broker:
             log.info("resigned")
         except CasqueError as error:
             log.warning("could not resign; others take over when the lease ends: %s", error)
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait this long, or until something happens."""
-        timer = self._clock.call_later(seconds, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
-            self._wake.clear()
-
-    # --- Reporting ---
-
-    def _become(self, role: Role) -> None:
-        if self._role is not role:
-            self._role = role
-            self._changed.set()
-
-    def _trouble(self, problem: str) -> None:
-        if self._problem is None:
-            log.warning("in trouble, and goes on trying: %s", problem)
-            self._changed.set()
-        self._problem = problem
-
-    def _well(self) -> None:
-        if self._problem is not None:
-            log.info("well again")
-            self._problem = None
-            self._changed.set()
 
     def _warn_of_twin(self) -> None:
         if self.election.twin is not None:
