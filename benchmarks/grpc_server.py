@@ -39,15 +39,7 @@ class StampedStore(MeteredStore):
 async def a_broker(store: MeteredStore) -> AsyncIterator[Broker]:
     """A broker that leads the queue on this store."""
     parts = Parts(store, DEFAULTS)
-    broker = Broker(
-        parts.committer(),
-        parts.history(),
-        address="127.0.0.1:1",
-        queue=parts.settings,
-        settings=BrokerSettings(),
-        clock=parts.clock,
-        rng=parts.rng,
-    )
+    broker = Broker(parts.committer(), parts, parts.history(), address="127.0.0.1:1", settings=BrokerSettings())
     running = asyncio.create_task(broker.run())
     try:
         while broker.standing().role is not Role.LEADER:

@@ -16,10 +16,10 @@ from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS, NewJob, Queue
 from casque.clock import Random, SystemClock, system_random
 from casque.codec.head import KEY, Owner
+from casque.environment import Environment
 from casque.errors import CasqueError, NoLeaderError, QueueLedError
 from casque.journal.verify import Verifier
 from casque.service import ArchivedJob, Stats
-from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 from casque.transport.grpc.client import GrpcService
@@ -318,7 +318,7 @@ class Chaos:
         report.problems += self.tormentor.problems
         report.problems += [f"{m.name} stumbled: {m.last_words()}" for m in self.fleet.members if _stumbled(m)]
         if not plan.way.is_ring:
-            verifier = Verifier(store, settings=QueueSettings(), clock=_CLOCK, rng=system_random())
+            verifier = Verifier(store, Environment(clock=_CLOCK, rng=system_random()))
             try:
                 await verifier.verify()
             except CasqueError as error:

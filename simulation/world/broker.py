@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from casque.broker.broker import Broker
 from casque.client.opening import Parts
 from casque.clock import Random
+from casque.environment import Environment
 from casque.errors import CasqueError
 from casque.service import QueueService, Role
 from casque.settings import BrokerSettings
@@ -33,11 +34,9 @@ class SimulatedBroker:
         self._life = life
         self._broker = Broker(
             parts.committer(),
+            Environment(life.world.profile.settings, life.clock, Random(f"{life.world.seed}/{life.name}/broker")),
             address=life.node.name,
-            queue=life.world.profile.settings,
             settings=SETTINGS,
-            clock=life.clock,
-            rng=Random(f"{life.world.seed}/{life.name}/broker"),
             staging=parts.staging(),
         )
         self._ended = asyncio.Event()

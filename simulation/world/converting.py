@@ -11,6 +11,7 @@ from casque.codec.head import KEY, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import decode_head
 from casque.codec.snapshot import decode_snapshot
+from casque.environment import Environment
 from casque.errors import CasqueError, CorruptQueueError, UnsafeStoreError
 from casque.journal.convert import Converter
 from casque.state import State
@@ -121,7 +122,7 @@ class Converters:
                 continue
             asked_at = world.loop.time()
             converter = Converter(
-                life.line, settings=world.profile.settings, clock=life.clock, rng=self._rng, say=lambda _: None
+                life.line, Environment(world.profile.settings, life.clock, self._rng), say=lambda _: None
             )
             try:
                 converted = await converter.convert(layout)

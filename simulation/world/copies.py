@@ -12,13 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casque.broker.broker import Broker
-from casque.client.opening import Parts, Surroundings
+from casque.client.opening import Parts
 from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
 from casque.clock import Random
 from casque.codec.archive import ARCHIVE, parse_key
 from casque.codec.head import KEY
 from casque.codec.ring import RingHead, decode_ring, shard_prefix
+from casque.environment import Environment
 from casque.errors import (
     CasqueError,
     CorruptQueueError,
@@ -117,8 +118,7 @@ class Copies:
     async def _by_its_head(self, place: Place, torn: bool) -> None:
         """Whoever goes where the head of a copy points ends up at the original."""
         remote = remote_queue(self._life, place.name, place.line(self._life))
-        around = Surroundings(self._world.profile.settings, clock=self._life.clock, rng=self._rng)
-        error = await self._use(Queue(around, BytesCodec(), remote=remote), place, torn)
+        error = await self._use(Queue(self._env(), BytesCodec(), remote=remote), place, torn)
         self._demand(
             isinstance(error, (QueueCopiedError, NoLeaderError, StorageError)) or torn,
             lambda: f"a call through the head of {place.name} ended with {error!r}",
@@ -168,11 +168,9 @@ class Copies:
         life, parts = self._life, self._parts(place)
         broker = Broker(
             parts.committer(),
+            parts,
             address=f"{life.node.name}:{place.name}",
-            queue=parts.settings,
             settings=SETTINGS,
-            clock=life.clock,
-            rng=parts.rng,
             staging=parts.staging(),
             place=partial(place_of, parts.store, make=True),
         )
@@ -199,7 +197,7 @@ class Copies:
             with self._world.watching():
                 detail = f"the broker of {place.name} sends its callers elsewhere: {error}"
                 raise Violation(Invariant.COPIED, detail) from error
-        queue = Queue(Surroundings(self._world.profile.settings, clock=self._life.clock, rng=self._rng), BytesCodec())
+        queue = Queue(self._env(), BytesCodec())
         queue._embedded = service  # noqa: SLF001
         try:
             await self._add(queue, place, torn)
@@ -240,7 +238,7 @@ class Copies:
 
     async def _copied(self, source: Line, target: Place, lift: int = 0) -> Copied | None:
         try:
-            return await Copier(source, target.line(self._life), lift=lift, **self._around()).copy()
+            return await Copier(source, target.line(self._life), self._env(), lift=lift).copy()
         except CasqueError as error:
             self._check_error(error)
             self._world.trace.note(self._life.name, f"{target.name} was not made: {type(error).__name__}")
@@ -248,14 +246,14 @@ class Copies:
 
     async def _verified(self, backup: Place) -> bool:
         try:
-            await Verifier(backup.line(self._life), **self._around()).verify()
+            await Verifier(backup.line(self._life), self._env()).verify()
         except CasqueError as error:
             self._check_error(error)
             return False
         return True
 
-    def _around(self) -> dict[str, Any]:
-        return {"settings": self._world.profile.settings, "clock": self._life.clock, "rng": self._rng}
+    def _env(self) -> Environment:
+        return Environment(self._world.profile.settings, self._life.clock, self._rng)
 
     # --- Judging ---
 

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from casque.clock import Random
+from casque.environment import Environment
 from casque.errors import CasqueError
 from casque.journal.archive import ArchiveRetention
 from simulation.world.clock import LifeClock
@@ -35,7 +36,7 @@ class Keepers:
             clock = _Ahead(life)
             ahead_ms = self._rng.randint(3, 400) * DAY_MS
             clock.ahead_ms = ahead_ms if ahead_at_once else 0
-            retention = ArchiveRetention(life.line, settings=settings, clock=clock)
+            retention = ArchiveRetention(life.line, Environment(settings, clock, self._rng))
             clock.ahead_ms = ahead_ms
             try:
                 await retention.apply()

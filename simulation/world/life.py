@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from casque.client.opening import Parts, Surroundings
+from casque.client.opening import Parts
 from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
 from casque.client.remote import RemoteQueue
@@ -21,6 +21,7 @@ from casque.engine.committer import Committer, Decide
 from casque.engine.direct import DirectCommit
 from casque.engine.embedded import EmbeddedService
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import CasqueError, UnknownOutcomeError
 from casque.journal.port import Sighting
 from casque.ring.building import Builder
@@ -173,7 +174,7 @@ class Life:
         """For whoever stages jobs in this process."""
         rng = Random(f"{self.world.seed}/{self.name}/staging/{self._stagings}")
         self._stagings += 1
-        return Staging(self.line, settings=self.world.profile.settings, clock=self.clock, rng=rng)
+        return Staging(self.line, Environment(self.world.profile.settings, self.clock, rng))
 
     def visitor(self) -> Visitor:
         """Somebody who opens the queue in this process, as a writer or a client of its own, and closes it soon."""
@@ -465,7 +466,7 @@ class Visitor:
         self.queue = Queue(parts, BytesCodec(), worker=life.name)
         if life.world.layout.led:
             remote = remote_queue(life, name) if life.world.layout.served else followed(life, name)
-            around = Surroundings(parts.settings, clock=parts.clock, rng=parts.rng)
+            around = Environment(parts.settings, parts.clock, parts.rng)
             self.queue = Queue(around, BytesCodec(), remote=remote, worker=life.name)
         self.small = life.small
         self.clock = life.clock

@@ -17,6 +17,7 @@ from casque.client.opening import Parts
 from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
 from casque.clock import Random
+from casque.environment import Environment
 from casque.errors import CasqueError
 from casque.service import QueueService, Role
 from casque.transport.grpc.client import GrpcService
@@ -175,9 +176,7 @@ def remote_queue(life: Life, name: str, line: Line | None = None, badge: Badge =
     return RemoteQueue(
         finder,
         lambda address: cast(RemoteService, _Service(life, address, badge)),
-        settings=life.world.profile.settings,
-        clock=life.clock,
-        rng=rng,
+        Environment(life.world.profile.settings, life.clock, rng),
     )
 
 
@@ -188,9 +187,7 @@ def led_shards(life: Life, parts: Parts) -> Callable[[int], Shard]:
         remote = RemoteShard(
             BucketFinder(parts.shard(token).store, owns_store=False, rng=parts.rng),
             lambda address: cast(RemoteService, _Shard(life, address, token)),
-            settings=parts.settings,
-            clock=parts.clock,
-            rng=parts.rng,
+            parts,
         )
         return LedShard(token, remote)
 

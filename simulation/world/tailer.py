@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from casque.clock import Random
 from casque.codec.log import Segment
+from casque.environment import Environment
 from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, InvalidInputError
 from casque.journal.log.follower import Follower
 from simulation.world.invariants import Invariant, Violation
@@ -38,7 +39,7 @@ class Tailer:
 
     async def _follow(self) -> None:
         life = self._life
-        follower = Follower(life.line, settings=life.world.profile.settings, clock=life.clock, rng=self._rng)
+        follower = Follower(life.line, Environment(life.world.profile.settings, life.clock, self._rng))
         tip = self._history.state.position
         position = self._rng.choice((None, max(0, tip - 3), tip))
         if not await follower.start(position):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from casque.client.connecting import AddressFinder, BucketFinder
 from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.clock import Random
+from casque.environment import Environment
 from casque.errors import BrokerUnreachableError, CasqueError, UnknownOutcomeError
 from casque.service.requests import Request
 from simulation.world.asked import Call
@@ -36,9 +37,7 @@ def followed(life: Life, name: str) -> RemoteQueue:
     return RemoteQueue(
         finder,
         lambda address: cast(RemoteService, Wire(life, nodes[address])),
-        settings=life.world.profile.settings,
-        clock=life.clock,
-        rng=rng,
+        Environment(life.world.profile.settings, life.clock, rng),
     )
 
 

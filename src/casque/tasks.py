@@ -1,4 +1,4 @@
-"""Cancellation: distinguish a cancelled task from one whose awaited work was cancelled.
+"""Tasks in the background, and cancellation: a cancelled task or one whose awaited work was cancelled.
 
 `CancelledError` looks the same in both cases. The task must pass on the first; the second is an outcome like any other,
 and must become an error. Taken for a caller that left, it once became the answer "done".
@@ -7,9 +7,35 @@ and must become an error. Taken for a caller that left, it once became the answe
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class Background:
+    """Work that continues after its caller left. Holds its tasks until they end, which the loop does not."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Awaitable[T]) -> asyncio.Future[T]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def ended(self, timeout_s: float | None = None) -> None:
+        """Wait until all of it has ended, or the time is up. A cancelled caller does not cancel it."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
 
 def is_cancelled() -> bool:

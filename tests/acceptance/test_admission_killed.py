@@ -15,9 +15,8 @@ from casque import Queue
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.client.staging import StagedJobs, StagedPart, Stager
-from casque.clock import SystemClock, system_random
+from casque.environment import Environment
 from casque.journal.verify import Verifier
-from casque.settings import QueueSettings
 from casque.storage.port import Outcome, Read
 from casque.storage.url import open_store
 
@@ -99,7 +98,7 @@ async def test_whoever_repeats_the_batch_has_it_once(layout: str, point: str, tm
         assert (await q.stats()).totals.enqueued == JOBS
         assert len({job.id for job in await q.dequeue(batch_size=JOBS)}) == JOBS
     store = open_store(url)
-    verdict = await Verifier(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random()).verify()
+    verdict = await Verifier(store, Environment()).verify()
     assert verdict.jobs == JOBS
 
 

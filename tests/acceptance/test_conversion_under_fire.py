@@ -9,6 +9,7 @@ import pytest
 
 from casque import CASConflictError, Queue, QueueReplacedError
 from casque.clock import SystemClock, system_random
+from casque.environment import Environment
 from casque.journal.convert import Converter
 from casque.journal.log import contention, pace
 from casque.journal.verify import Verifier
@@ -62,7 +63,7 @@ async def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path, monkeypat
     await producers[0].work(1)
 
     for round_ in range(ROUNDS):
-        converter = Converter(store, settings=settings, clock=clock, rng=rng, say=lambda _: None)
+        converter = Converter(store, Environment(settings, clock, rng), say=lambda _: None)
         layout = "log" if round_ % 2 else "document"
         # Every other time nobody calls, and those who have the queue open are told later. (Even then somebody may be
         # writing a snapshot, and name it in the head first.)
@@ -73,7 +74,7 @@ async def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path, monkeypat
             refused += 1
         await busy
         await producers[round_ % 3].work(1)
-        verdict = await Verifier(store, settings=settings, clock=clock, rng=rng).verify()
+        verdict = await Verifier(store, Environment(settings, clock, rng)).verify()
         assert verdict.jobs == sum(producer.acknowledged for producer in producers)
 
     for producer in producers:

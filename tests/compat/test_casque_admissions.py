@@ -13,8 +13,8 @@ from casque import EventKind, Queue
 from casque.clock import Random
 from casque.codec.document import DocumentCodec
 from casque.codec.log import decode_segment, digest, replay, segment_key
+from casque.environment import Environment
 from casque.journal.verify import Verifier
-from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
@@ -92,7 +92,7 @@ async def test_the_kept_log_can_be_opened_followed_looked_back_on_and_verified()
     assert [event.index for event in events if event.position == 4] == [0, 1, 2, 3]
     async with opened(store, as_of=1) as q:
         assert (await q.stats()).totals.enqueued == 5
-    verifier = Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(2))
+    verifier = Verifier(store, Environment(clock=ManualClock(), rng=Random(2)))
     verdict = await verifier.verify()
     assert (verdict.position, verdict.jobs, verdict.replayed) == (5, 5, 1)
     async with opened(store) as q:

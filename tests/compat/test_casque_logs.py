@@ -27,8 +27,8 @@ from casque.codec.log import (
     segment_key,
 )
 from casque.codec.snapshot import decode_snapshot
+from casque.environment import Environment
 from casque.journal.verify import Verifier
-from casque.settings import QueueSettings
 from casque.state import Acked, Event, Limits, State
 from casque.state.job_life import LEASE_RAN_OUT
 from casque.storage.memory import MemoryStore
@@ -225,7 +225,7 @@ async def test_the_kept_log_can_be_followed_looked_back_on_and_verified() -> Non
 
 
 async def verified(store: MemoryStore) -> None:
-    verifier = Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(2))
+    verifier = Verifier(store, Environment(clock=ManualClock(), rng=Random(2)))
     verdict = await verifier.verify()
     assert (verdict.position, verdict.segments, verdict.replayed, verdict.fences) == (16, 16, 2, 2)
 

@@ -26,12 +26,11 @@ from casque import NewJob, Queue
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.client.staging import StagedJobs, Stager
-from casque.clock import SystemClock, system_random
 from casque.codec.log import digest, segment_key
+from casque.environment import Environment
 from casque.errors import CasqueError
 from casque.journal.log import pace
 from casque.journal.verify import Verifier
-from casque.settings import QueueSettings
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored
 
@@ -130,7 +129,7 @@ async def use(store: MemoryStore) -> None:
                 pass
 
     async def verify() -> None:
-        await Verifier(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random()).verify()
+        await Verifier(store, Environment()).verify()
 
     for look in (verify, archive, events, work):
         try:

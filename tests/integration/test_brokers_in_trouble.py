@@ -208,15 +208,7 @@ async def test_credentials_that_expire_are_named_and_a_leader_recovers_when_they
 
     store = CloudStore("s3", s3_server.bucket, new_nonce(system_random()), options=options, credentials=credentials)
     parts = Parts(store, IMPATIENT)
-    broker = Broker(
-        parts.committer(),
-        parts.history(),
-        address="a:1",
-        queue=IMPATIENT,
-        settings=QUICK,
-        clock=clock,
-        rng=system_random(),
-    )
+    broker = Broker(parts.committer(), parts, parts.history(), address="a:1", settings=QUICK)
     running = asyncio.create_task(broker.run())
     await broker.settled()
     assert leads_well(broker.standing())

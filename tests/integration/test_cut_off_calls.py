@@ -17,6 +17,7 @@ from casque.client.queue import DEFAULTS
 from casque.client.remote import RemoteQueue, RemoteService
 from casque.clock import SystemClock, system_random, yield_once
 from casque.codec.staged import staged_key
+from casque.environment import Environment
 from casque.errors import CasqueError, NoLeaderError, QueueClosedError, UnknownOutcomeError
 from casque.service import Lease, Outcome, QueueService
 from casque.service.requests import Ack, Dequeue
@@ -176,7 +177,7 @@ async def test_closing_a_remote_queue_answers_those_who_wait_for_its_leader() ->
     def connect(address: str) -> Any:
         raise AssertionError(address)
 
-    queue = RemoteQueue(finder, connect, settings=DEFAULTS, clock=SystemClock(), rng=system_random())
+    queue = RemoteQueue(finder, connect, Environment(DEFAULTS))
     calls = [asyncio.create_task(queue.ack("job", token=1)) for _ in range(3)]
     await finder.asked.wait()
     await yield_once()
@@ -268,9 +269,7 @@ async def stopped_after(steps: int, how: str) -> bool:
         through = RemoteQueue(
             here,
             lambda _address: cast(RemoteService, here),
-            settings=DEFAULTS,
-            clock=SystemClock(),
-            rng=system_random(),
+            Environment(DEFAULTS),
         )
         if how == "leader is gone":
             host.queue = through

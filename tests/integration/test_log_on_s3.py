@@ -6,6 +6,7 @@ import pytest
 
 from casque import Queue
 from casque.clock import SystemClock, system_random
+from casque.environment import Environment
 from casque.journal.convert import Converter
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
@@ -31,9 +32,9 @@ async def test_a_log_on_s3_can_be_followed_looked_back_on_converted_and_verified
     settings, clock, rng = QueueSettings(), SystemClock(), system_random()
     digests = set()
     for layout in ("document", "log"):
-        converter = Converter(store, settings=settings, clock=clock, rng=rng, say=lambda _: None)
+        converter = Converter(store, Environment(settings, clock, rng), say=lambda _: None)
         digests.add((await converter.convert(layout)).digest)
-        verdict = await Verifier(store, settings=settings, clock=clock, rng=rng).verify()
+        verdict = await Verifier(store, Environment(settings, clock, rng)).verify()
         digests.add(verdict.digest)
         assert verdict.layout == layout
     await store.close()

@@ -29,7 +29,7 @@ def takeover_by_wall_clock(patch: pytest.MonkeyPatch) -> None:
     """The time that the leader wrote is compared with this machine's clock."""
 
     def is_silent(self: Election) -> bool:
-        journal = self._committer._journal._chosen  # type: ignore[attr-defined]
+        journal = self._committer._journal
         assert isinstance(journal, DocumentJournal)
         return self._clock.wall_ms() - journal._codec.leadership.heartbeat_ms >= self._lease_ms
 

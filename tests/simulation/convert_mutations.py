@@ -11,7 +11,7 @@ from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import SnapshotRef, View
-from casque.journal import cleanup, convert
+from casque.journal import cleanup, convert, opening
 from casque.journal.convert import Converted, Converter
 from casque.journal.log import LogJournal
 from casque.storage.port import Stored
@@ -21,11 +21,9 @@ def logs_converted_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     """Read and switched: what is committed in between is in no layout."""
 
     async def to_document(self: Converter, found: Stored) -> Converted:
-        journal = LogJournal(
-            self._store, settings=self._settings, clock=self._clock, rng=self._rng, limits=convert.LIMITS
-        )
+        journal = LogJournal(self._store, self._env, limits=convert.LIMITS)
         state = await journal.load()
-        codec = DocumentCodec(KEY, new_id(self._rng))
+        codec = DocumentCodec(KEY, new_id(self._env.rng))
         codec.touch(job.spec.id for job in state.listed())
         body = codec.encode(state, version=state.position, writers=state.writers, archiving=state.archiving)
         await self._switch(body, codec.queue_id, expected=found.etag)
@@ -76,3 +74,7 @@ def logs_removed_before_the_switch(patch: pytest.MonkeyPatch) -> None:
         await switch(self, body, queue_id, expected=expected)
 
     patch.setattr(Converter, "_switch", hasty)
+
+
+def queues_opened_as_logs_whatever_their_head_says(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(opening.JOURNALS, DOCUMENT, LogJournal)

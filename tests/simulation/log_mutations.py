@@ -126,7 +126,7 @@ def log_probed_before_the_head_is_claimed(patch: pytest.MonkeyPatch) -> None:
 
     async def hold(self: LogJournal, state: State, batch: Batch) -> Refreshed:
         self._contention.claimed()
-        taken = await self.claim(state, Owner(batch.writer, new_nonce(self._rng)), batch, Mode.EXCLUSIVE)
+        taken = await self.claim(state, Owner(batch.writer, new_nonce(self._env.rng)), batch, Mode.EXCLUSIVE)
         return taken if taken is not None else Refreshed(await self.load())
 
     patch.setattr(LogJournal, "claim", claim)

@@ -499,6 +499,7 @@ _CONVERSIONS: list[_Row] = [
     (convert_mutations.conversions_forget_what_is_yet_to_be_archived, CONVERTING, CALM, None),
     (convert_mutations.conversions_forget_the_rules_of_zones, CONVERTING, CALM, Invariant.CONVERTED),
     (convert_mutations.logs_removed_before_the_switch, CONVERTING, CALM, None),
+    (convert_mutations.queues_opened_as_logs_whatever_their_head_says, CONVERTING, CALM, None),
 ]
 """Conversions of a queue that is in use."""
 

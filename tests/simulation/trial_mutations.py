@@ -130,9 +130,7 @@ def unread_claims_given_back_by_a_task_of_their_own(patch: pytest.MonkeyPatch) -
     """A queue that is closed at once does not know of it, and they wait for their leases to run out."""
 
     def return_soon(self: EmbeddedService, claimed: list[JobRecord]) -> None:
-        giving = asyncio.ensure_future(self._return(claimed))
-        self._returning.add(giving)
-        giving.add_done_callback(self._returning.discard)
+        self._returning.start(self._return(claimed))
 
     patch.setattr(EmbeddedService, "_return_soon", return_soon)
 

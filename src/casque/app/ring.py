@@ -89,15 +89,12 @@ class _Joint:
         self._connect = connect
         self._address = address
         self._settings = settings
-        clock, rng = parts.clock, parts.rng
         self._root = parts.root()
-        self._members = Members(parts.store, address, settings=settings, clock=clock, rng=rng)
+        self._members = Members(parts.store, address, parts, settings=settings)
         ring = RingService(
-            Shards(parts.root(), self._shard, clock=clock), clock=clock, rng=rng, books=parts.books(), feeds=False
+            Shards(parts.root(), self._shard, clock=parts.clock), parts, books=parts.books(), feeds=False
         )
-        self.broker = RingBroker(
-            self._members, ring, self._seat, address=address, settings=settings, clock=clock, rng=rng
-        )
+        self.broker = RingBroker(self._members, ring, self._seat, parts, address=address, settings=settings)
 
     def _seat(self, token: int) -> Broker:
         parts = self._parts.shard(token)
@@ -107,12 +104,10 @@ class _Joint:
 
         return Broker(
             parts.committer(),
+            parts,
             parts.history(),
             address=self._address,
-            queue=parts.settings,
             settings=self._settings,
-            clock=parts.clock,
-            rng=parts.rng,
             shared=Shared(
                 id=self._members.id,
                 gone=self._members.is_gone,
@@ -133,7 +128,7 @@ class _Joint:
                 return cast(RemoteService, Here(self.broker, token, address))
             return self._connect(token, address)
 
-        remote = RemoteShard(finder, connect, settings=parts.settings, clock=parts.clock, rng=parts.rng)
+        remote = RemoteShard(finder, connect, parts)
         return LedShard(token, remote)
 
 

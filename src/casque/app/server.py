@@ -13,8 +13,9 @@ from casque.app.ring import Peers, ring_broker
 from casque.broker.broker import Broker
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
-from casque.clock import Clock, Random, SystemClock, system_random
+from casque.clock import Clock, Random
 from casque.codec.head import KEY, RING, read_layout
+from casque.environment import Environment
 from casque.errors import InvalidInputError, NoLeaderError
 from casque.ring.broker import RingBroker
 from casque.service import QueueService, Role, ShardService, Standing, Stats
@@ -104,11 +105,10 @@ class BrokerServer:
                 )
         self._advertise = advertised(options.listen, options.advertise)
         self._options = options
-        self._clock: Clock = clock or SystemClock()
-        self._rng: Random = rng or system_random()
         self._parts = Parts(
             as_store(options.url, options.store_options), options.queue, layout=options.layout, clock=clock, rng=rng
         )
+        self._env: Environment = self._parts
         self._broker: Broker | RingBroker | None = None
         self._running: asyncio.Task[None] | None = None
         self._servers: list[Server] = []
@@ -179,12 +179,10 @@ class BrokerServer:
         parts = self._parts
         return Broker(
             parts.committer(),
+            self._env,
             parts.history(),
             address=self.address,
-            queue=parts.settings,
             settings=self._options.broker,
-            clock=self._clock,
-            rng=self._rng,
             blobs=parts.blobs(),
             staging=parts.staging(),
             place=partial(place_of, parts.store, make=True),
@@ -203,13 +201,13 @@ class BrokerServer:
 
     async def stop(self) -> None:
         """Accept no more calls, finish those under way, resign, close: within the drain limit."""
-        ends_ms = self._clock.monotonic_ms() + self._options.drain.total_seconds() * 1000
+        ends_ms = self._env.clock.monotonic_ms() + self._options.drain.total_seconds() * 1000
         try:
             if self._broker is not None and self._running is not None:
                 self._broker.stop()
                 await self._within(self._running, self._options.drain.total_seconds())
         finally:
-            left_s = max((ends_ms - self._clock.monotonic_ms()) / 1000, 0.5)
+            left_s = max((ends_ms - self._env.clock.monotonic_ms()) / 1000, 0.5)
             await asyncio.gather(*(server.stop(left_s) for server in self._servers))
             await self._parts.store.close()
 
@@ -224,8 +222,8 @@ class BrokerServer:
             peers=admit_peers(options.tokens, options.limits),
             limits=options.grpc_limits,
             attempts_max=options.queue.max_attempts,
-            clock=self._clock,
-            rng=self._rng,
+            clock=self._env.clock,
+            rng=self._env.rng,
         )
         await grpc.start()
         self._servers.append(grpc)
@@ -243,15 +241,15 @@ class BrokerServer:
             hosts=(self._advertise.host, *options.allow_hosts),
             origins=options.allow_origins,
             limits=options.http_limits,
-            clock=self._clock,
-            rng=self._rng,
+            clock=self._env.clock,
+            rng=self._env.rng,
         )
         await http.start()
         self._servers.append(http)
         self.http_port = http.port
 
     async def _within(self, task: asyncio.Task[None], seconds: float) -> None:
-        limit = asyncio.create_task(self._clock.sleep(seconds))
+        limit = asyncio.create_task(self._env.clock.sleep(seconds))
         await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             log.warning("not everything could be finished within %.0f s: others take over after the lease", seconds)

@@ -9,17 +9,19 @@ from datetime import timedelta
 import msgspec
 
 from casque.broker.election import Elected, Election, OtherLeader
-from casque.clock import Clock, Random, new_id
+from casque.clock import new_id
 from casque.codec.head import Owner
 from casque.engine.blobs import Blobs
 from casque.engine.committer import Committer
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
+from casque.engine.reporting import Reporting
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError, QueueLedError, StorageError
 from casque.service import QueueService, Role, Standing
-from casque.settings import BrokerSettings, QueueSettings
+from casque.settings import BrokerSettings
 from casque.state import State
 from casque.telemetry import logger
 
@@ -49,25 +51,24 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Raises CorruptQueueError if the state is not this shard. The first broker creates a queue, but never a shard."""
 
 
-class Broker:
+class Broker(Reporting):
     """Satisfies `casque.service.Host`. Run it as a task; `stop` ends it."""
 
     def __init__(
         self,
         committer: Committer,
+        env: Environment,
         history: History | None = None,
         *,
         address: str,
-        queue: QueueSettings,
         settings: BrokerSettings,
-        clock: Clock,
-        rng: Random,
         blobs: Blobs | None = None,
         staging: Staging | None = None,
         shared: Shared | None = None,
         place: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
         """`place` distinguishes the location of this queue from copies of it, see `casque.storage.port.place_of`."""
+        super().__init__(env.clock, log)
         self._committer = committer
         self._find_place = place
         self._knows_place = place is None
@@ -75,28 +76,21 @@ class Broker:
         self._blobs = blobs
         self._staging = staging
         self._address = address
-        self._queue = queue
         self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
         self._shared = shared
         self._beat_s = (settings.heartbeat if shared is None else shared.idle).total_seconds()
         self._in_doubt = False
         self.election = Election(
             committer,
-            name=new_id(rng) if shared is None else shared.id,
+            env,
+            name=new_id(env.rng) if shared is None else shared.id,
             address=address,
             settings=settings,
-            clock=clock,
-            rng=rng,
             **({} if shared is None else {"gone": shared.gone, "lives": shared.lives}),
         )
         self._service: QueueService | None = None
-        self._role = Role.STARTING
-        self._problem: str | None = None
-        self._wake = asyncio.Event()
         self._stopping = False
-        self._changed = asyncio.Event()
         self._settled = asyncio.Event()
         committer.on_lost = self._wake.set
 
@@ -123,12 +117,6 @@ class Broker:
     async def settled(self) -> None:
         """Wait until it leads, or knows the leader, or knows what prevents both."""
         await self._settled.wait()
-
-    async def changed(self) -> Standing:
-        """Wait until the role, the leader or the problem changes."""
-        await self._changed.wait()
-        self._changed.clear()
-        return self.standing()
 
     def _leader_elsewhere(self) -> str | None:
         if self._committer.known is None or (owner := self._committer.sighting().owner) is None:
@@ -201,7 +189,7 @@ class Broker:
                     self._changed.set()
                 self._warn_of_twin()
             self._settled.set()
-            await self._pause(self._settings.poll.total_seconds() * self._rng.uniform(0.5, 1.0))
+            await self._pause(self._settings.poll.total_seconds() * self._env.rng.uniform(0.5, 1.0))
         return False
 
     async def _let_memories_fade(self) -> None:
@@ -213,13 +201,15 @@ class Broker:
             await self._pause(left_ms / 1000)
 
     async def _lead(self) -> None:
-        group = GroupCommit(self._committer, settings=self._queue, clock=self._clock, rng=self._rng)
+        group = GroupCommit(self._committer, self._env)
         await group.start()
         history = None if self._history is None else self._history.at_pulse(group.pulse)
         if self._shared is not None:
             self._service = self._shared.serving(group, history)
         else:
-            self._service = EmbeddedService(group, self._queue, history, blobs=self._blobs, staging=self._staging)
+            self._service = EmbeddedService(
+                group, self._env.settings, history, blobs=self._blobs, staging=self._staging
+            )
         self._become(Role.LEADER)
         self._settled.set()
         try:
@@ -263,34 +253,6 @@ class Broker:
             log.info("resigned")
         except CasqueError as error:
             log.warning("could not resign; others take over when the lease ends: %s", error)
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait this long, or until something happens."""
-        timer = self._clock.call_later(seconds, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
-            self._wake.clear()
-
-    # --- Reporting ---
-
-    def _become(self, role: Role) -> None:
-        if self._role is not role:
-            self._role = role
-            self._changed.set()
-
-    def _trouble(self, problem: str) -> None:
-        if self._problem is None:
-            log.warning("in trouble, and goes on trying: %s", problem)
-            self._changed.set()
-        self._problem = problem
-
-    def _well(self) -> None:
-        if self._problem is not None:
-            log.info("well again")
-            self._problem = None
-            self._changed.set()
 
     def _warn_of_twin(self) -> None:
         if self.election.twin is not None:

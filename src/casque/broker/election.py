@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.clock import Clock, Random, new_nonce
+from casque.clock import new_nonce
 from casque.codec.head import Owner
 from casque.engine.committer import Committer
+from casque.environment import Environment
 from casque.errors import StorageError
 from casque.journal.port import Sighting
 from casque.settings import BrokerSettings, milliseconds
@@ -48,12 +49,11 @@ class Election:
     def __init__(
         self,
         committer: Committer,
+        env: Environment,
         *,
         name: str,
         address: str,
         settings: BrokerSettings,
-        clock: Clock,
-        rng: Random,
         gone: Callable[[str], bool] = lambda _leader: False,
         lives: Callable[[str], bool] = lambda _leader: False,
     ) -> None:
@@ -66,8 +66,8 @@ class Election:
         self._committer = committer
         self._address = address
         self._lease_ms = milliseconds(settings.lease)
-        self._clock = clock
-        self._rng = rng
+        self._clock = env.clock
+        self._rng = env.rng
         self._gone = gone
         self._lives = lives
         self._seen: Sighting | None = None

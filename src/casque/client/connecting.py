@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from casque.client.leading import look_up
-from casque.client.opening import Parts, Surroundings
+from casque.client.opening import Parts
 from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
 from casque.client.trust import Origin, check_address, is_from_here
 from casque.clock import Random, system_random
+from casque.environment import Environment
 from casque.errors import InvalidInputError, NoLeaderError
 from casque.ring.members import addresses
 from casque.ring.shards import Shard
@@ -95,7 +96,7 @@ class BucketFinder:
             await self._store.close()
 
 
-def by_address(url: str, *, token: str | None, tls: ClientTlsFiles | None, surroundings: Surroundings) -> RemoteQueue:
+def by_address(url: str, *, token: str | None, tls: ClientTlsFiles | None, env: Environment) -> RemoteQueue:
     """`grpc://host:port`, or several brokers: `grpc://a:7700,b:7700`; `grpcs://` and `https://` with TLS."""
     parts = urlsplit(url)
     addresses = [address for address in parts.netloc.split(",") if address]
@@ -108,15 +109,15 @@ def by_address(url: str, *, token: str | None, tls: ClientTlsFiles | None, surro
     origin = Origin.HERE if is_from_here(url) else Origin.GIVEN
     trusted = _Trusted(origin, tls, frozenset(addresses))
     connect = _grpc(token, tls, trusted) if parts.scheme.startswith("grpc") else _http(token, tls, trusted)
-    return _remote(AddressFinder(addresses), connect, surroundings)
+    return _remote(AddressFinder(addresses), connect, env)
 
 
 def by_bucket(
-    store: Store, *, owns_store: bool, token: str | None, tls: ClientTlsFiles | None, surroundings: Surroundings
+    store: Store, *, owns_store: bool, token: str | None, tls: ClientTlsFiles | None, env: Environment
 ) -> RemoteQueue:
     """Follow the leader that the bucket names, over gRPC."""
-    finder = BucketFinder(store, owns_store=owns_store, rng=surroundings.rng)
-    return _remote(finder, _grpc(token, tls, _Trusted(Origin.BUCKET, tls)), surroundings)
+    finder = BucketFinder(store, owns_store=owns_store, rng=env.rng)
+    return _remote(finder, _grpc(token, tls, _Trusted(Origin.BUCKET, tls)), env)
 
 
 def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Callable[[int], Shard]:
@@ -131,7 +132,7 @@ def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Calla
         store = parts.shard(token).store
         finder = BucketFinder(store, owns_store=False, rng=parts.rng)
         connect = peer_connect(token, peer_token(), _client_tls(tls), is_from_here(tls))
-        remote = RemoteShard(finder, connect, settings=parts.settings, clock=parts.clock, rng=parts.rng)
+        remote = RemoteShard(finder, connect, parts)
         return LedShard(token, remote)
 
     return shard
@@ -181,8 +182,8 @@ class _Trusted:
         check_address(address, origin=origin, encrypted=self._encrypted, pinned=self._pinned)
 
 
-def _remote(finder: Finder, connect: Callable[[str], RemoteService], surroundings: Surroundings) -> RemoteQueue:
-    return RemoteQueue(finder, connect, settings=surroundings.settings, clock=surroundings.clock, rng=surroundings.rng)
+def _remote(finder: Finder, connect: Callable[[str], RemoteService], env: Environment) -> RemoteQueue:
+    return RemoteQueue(finder, connect, env)
 
 
 def _grpc(token: str | None, tls: ClientTlsFiles | None, trusted: _Trusted) -> Callable[[str], RemoteService]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from casque.client.opening import as_store
-from casque.clock import SystemClock, system_random
+from casque.environment import Environment
 from casque.errors import InvalidInputError
 from casque.journal.copying import LIFT, Copied, Copier, Progress
 from casque.journal.verify import Verifier
-from casque.settings import QueueSettings
 
 
 async def clone_queue(
@@ -84,9 +83,7 @@ async def restore_queue(
 async def _verify(url: str, options: Mapping[str, str] | None, progress: Progress | None) -> None:
     store = as_store(url, options)
     try:
-        await Verifier(
-            store, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), progress=progress
-        ).verify()
+        await Verifier(store, Environment(), progress=progress).verify()
     finally:
         await store.close()
 
@@ -106,9 +103,7 @@ async def _copy(
         return await Copier(
             one,
             other,
-            settings=QueueSettings(),
-            clock=SystemClock(),
-            rng=system_random(),
+            Environment(),
             progress=progress,
             lift=lift,
         ).copy()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from casque.clock import SystemClock, system_random
+from casque.environment import Environment
 from casque.journal.convert import Converted, Converter
 from casque.journal.verify import Progress, Verdict, Verifier
-from casque.settings import QueueSettings
 from casque.storage.port import Store
 
 __all__ = ["Converted", "Verdict", "convert_queue", "verify_queue"]
@@ -20,8 +19,7 @@ async def verify_queue(store: Store, *, progress: Progress | None = None) -> Ver
         InvalidInputError: there is no queue.
         CorruptQueueError: it is damaged; names the object.
     """
-    verifier = Verifier(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), progress=progress)
-    return await verifier.verify()
+    return await Verifier(store, Environment(), progress=progress).verify()
 
 
 async def convert_queue(store: Store, layout: str, *, say: Callable[[str], None]) -> Converted:
@@ -32,5 +30,4 @@ async def convert_queue(store: Store, layout: str, *, say: Callable[[str], None]
         UnknownOutcomeError: the store did not say whether the switch landed. The queue is whole either way.
         QueueLedError: a broker leads the queue.
     """
-    converter = Converter(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), say=say)
-    return await converter.convert(layout)
+    return await Converter(store, Environment(), say=say).convert(layout)

@@ -6,16 +6,14 @@ lost is simply sent again.
 
 from __future__ import annotations
 
-from casque.clock import SystemClock, system_random
+from casque.environment import Environment, Patience
 from casque.errors import CASConflictError
-from casque.journal.patience import Patience
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
 from casque.storage.port import Read, Store, Stored, Won
 
 
 def _patience() -> Patience:
-    return Patience(QueueSettings(), SystemClock(), system_random())
+    return Environment().patience()
 
 
 async def get(store: Store, key: str) -> Read:

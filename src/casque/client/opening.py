@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from casque.clock import Clock, Random, SystemClock, new_nonce, system_random
 from casque.codec.document import LAYOUT as DOCUMENT
+from casque.codec.head import Head
 from casque.codec.log import LAYOUT as LOG
 from casque.codec.ring import SHARDS_MAX, RingHead, shard_prefix
 from casque.engine.blobs import Blobs
@@ -17,9 +18,10 @@ from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.operation import Executor
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import InvalidInputError
-from casque.journal.chosen import JOURNALS, ChosenJournal
-from casque.journal.port import Batch
+from casque.journal.opening import JOURNALS, open_journal
+from casque.journal.port import Batch, Opened
 from casque.ring.admissions import Books
 from casque.ring.building import Builder
 from casque.ring.local import LocalShard
@@ -33,20 +35,11 @@ from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
 from casque.storage.url import as_store
 
-__all__ = ["SHARDS_MAX", "Parts", "Surroundings", "as_store"]
+__all__ = ["SHARDS_MAX", "Parts", "as_store"]
 
 
-class Surroundings:
-    """What every queue needs, embedded or remote. Tests and the simulator pass their own clock and randomness."""
-
-    def __init__(self, settings: QueueSettings, *, clock: Clock | None = None, rng: Random | None = None) -> None:
-        self.settings = settings
-        self.clock: Clock = clock or SystemClock()
-        self.rng: Random = rng or system_random()
-
-
-class Parts(Surroundings):
-    """The parts of an embedded queue."""
+class Parts(Environment):
+    """The environment of an embedded queue, its store, and what is assembled from them."""
 
     def __init__(
         self,
@@ -65,15 +58,17 @@ class Parts(Surroundings):
         if layout != DOCUMENT and one_object:
             raise InvalidInputError("a storage of one object holds only the document layout; open the queue by URL")
         # A single object has no room for an archive.
-        super().__init__(replace(settings, archive=False) if one_object else settings, clock=clock, rng=rng)
+        fitting = replace(settings, archive=False) if one_object else settings
+        super().__init__(fitting, clock or SystemClock(), rng or system_random())
         self.layout = layout
         self.store = store
 
-    def journal(self) -> ChosenJournal:
-        return ChosenJournal(self.store, layout=self.layout, settings=self.settings, clock=self.clock, rng=self.rng)
+    async def open_journal(self, before: Head | None = None) -> Opened:
+        """`before`: the head of the queue that was open until now."""
+        return await open_journal(self.store, self, before, layout=self.layout)
 
     def committer(self) -> Committer:
-        return Committer(self.journal(), settings=self.settings, clock=self.clock, rng=self.rng)
+        return Committer(self.open_journal, self)
 
     async def read(self) -> State:
         """Read the stored state, independently of running operations. Read-only."""
@@ -84,27 +79,27 @@ class Parts(Surroundings):
     async def create(self) -> None:
         """Make an empty queue, with a first commit that has no events. If another process is faster, its queue is as
         good."""
-        journal = self.journal()
+        opened = await self.open_journal()
         batch = Batch(writer=new_nonce(self.rng), number=1, at_ms=self.clock.wall_ms())
-        await journal.append(await journal.load(), batch)
+        await opened.journal.append(opened.state, batch)
 
     def group(self) -> GroupCommit:
-        return GroupCommit(self.committer(), settings=self.settings, clock=self.clock, rng=self.rng)
+        return GroupCommit(self.committer(), self)
 
     def history(self) -> History:
-        return History(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return History(self.store, self)
 
     def blobs(self, *, tolerant: bool = False) -> Blobs | None:
         """None on a single-object store, which holds payloads of any size in that object."""
         if isinstance(self.store, SingleObjectStore):
             return None
-        return Blobs(self.store, settings=self.settings, clock=self.clock, rng=self.rng, tolerant=tolerant)
+        return Blobs(self.store, self, tolerant=tolerant)
 
     def staging(self) -> Staging | None:
         """None on a single-object store, for the same reason."""
         if isinstance(self.store, SingleObjectStore):
             return None
-        return Staging(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return Staging(self.store, self)
 
     def shard(self, token: int) -> Parts:
         """The parts of one shard of this ring."""
@@ -112,11 +107,11 @@ class Parts(Surroundings):
         return Parts(below, self.settings, layout=LOG, clock=self.clock, rng=self.rng)
 
     def root(self) -> Root:
-        return Root(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return Root(self.store, self)
 
     def ring(self, opener: Opener | None = None) -> RingService:
         shards = Shards(self.root(), opener or self._shard, clock=self.clock)
-        return RingService(shards, clock=self.clock, rng=self.rng, books=self.books())
+        return RingService(shards, self, books=self.books())
 
     def books(self) -> Books:
         """A ring's records of admissions."""
@@ -126,13 +121,13 @@ class Parts(Surroundings):
             assert staging is not None, "shards lie on stores of many objects"
             return staging
 
-        return Books(self.store, beside, settings=self.settings, clock=self.clock, rng=self.rng)
+        return Books(self.store, beside, self)
 
     def builder(self, led: Callable[[int], Shard] | None = None) -> Builder:
         """Creates a ring and changes its size; `led` connects to a shard through the broker that leads it."""
         if isinstance(self.store, SingleObjectStore):
             raise InvalidInputError("a storage of one object has no room for shards; give a URL")
-        return Builder(self.root(), self._shard, self._read_shard, led=led, clock=self.clock, rng=self.rng)
+        return Builder(self.root(), self._shard, self._read_shard, self, led=led)
 
     async def _read_shard(self, token: int) -> State:
         return await self.shard(token).read()

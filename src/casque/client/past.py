@@ -80,7 +80,7 @@ def past_ring(parts: Parts, as_of: int | datetime) -> RingService:
 
 def past_of(parts: Parts) -> Past:
     """The history of a queue, to read its state at any commit that is kept."""
-    return Past(parts.store, settings=parts.settings, clock=parts.clock, rng=parts.rng)
+    return Past(parts.store, parts)
 
 
 async def open_past(parts: Parts, as_of: int | datetime) -> PastExecutor:

@@ -15,16 +15,17 @@ from casque import checks, cron
 from casque.client.connecting import ClientTlsFiles, by_address, by_bucket
 from casque.client.ids import new_ids
 from casque.client.job import Job
-from casque.client.opening import Parts, Surroundings, as_store
+from casque.client.opening import Parts, as_store
 from casque.client.past import open_past, past_ring
 from casque.client.payloads import PayloadCodec, codec_for
 from casque.client.remote import RemoteQueue
 from casque.client.verbs import LeaseVerbs
-from casque.clock import Clock, Random, new_id
+from casque.clock import Clock, Random, SystemClock, new_id, system_random
 from casque.codec.staged import checked_parts
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.ticker import triggered
+from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, QueueClosedError, RingError, ScheduleNotFoundError
 from casque.ring.archives import merged
 from casque.ring.feeds import merged_feed
@@ -91,7 +92,7 @@ class Queue(LeaseVerbs, Generic[T]):
 
     def __init__(
         self,
-        parts: Surroundings,
+        parts: Environment,
         codec: PayloadCodec[T],
         *,
         remote: RemoteQueue | None = None,
@@ -191,13 +192,13 @@ class Queue(LeaseVerbs, Generic[T]):
             return Queue(parts, codec_for(type), worker=name, as_of=as_of, owns_store=isinstance(url, str))
         if as_of is not None or layout is not None:
             raise InvalidInputError("layout and as_of are for a queue that is opened without a broker")
-        around = Surroundings(changed, clock=clock, rng=rng)
+        env = Environment(changed, clock or SystemClock(), rng or system_random())
         if is_address(url):
-            remote = by_address(url, token=token, tls=tls, surroundings=around)
+            remote = by_address(url, token=token, tls=tls, env=env)
         else:
             store, owns = as_store(url, options), isinstance(url, str)
-            remote = by_bucket(store, owns_store=owns, token=token, tls=tls, surroundings=around)
-        return Queue(around, codec_for(type), remote=remote, worker=name)
+            remote = by_bucket(store, owns_store=owns, token=token, tls=tls, env=env)
+        return Queue(env, codec_for(type), remote=remote, worker=name)
 
     async def __aenter__(self) -> Queue[T]:
         if self._embedded is not None:

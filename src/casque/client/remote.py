@@ -16,7 +16,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from casque.client.trust import UntrustedAddressError
-from casque.clock import Clock, Random, new_id
+from casque.clock import new_id
+from casque.environment import Environment, Patience
 from casque.errors import (
     BrokerUnreachableError,
     CasqueError,
@@ -30,11 +31,9 @@ from casque.errors import (
     ZoneLeaseLostError,
     ZoneMovedError,
 )
-from casque.journal.patience import Patience
 from casque.service import ArchivedJob, QueueEvent, QueueService
 from casque.service.requests import Dequeue, Request, Scope, is_named
-from casque.settings import QueueSettings
-from casque.tasks import joined
+from casque.tasks import Background, joined
 from casque.telemetry import logger
 from casque.types import JobRecord, JobState
 
@@ -90,23 +89,14 @@ class Finder(Protocol):
 class RemoteQueue(QueueService):
     """Satisfies `QueueService` through the current leader."""
 
-    def __init__(
-        self,
-        finder: Finder,
-        connect: Callable[[str], RemoteService],
-        *,
-        settings: QueueSettings,
-        clock: Clock,
-        rng: Random,
-    ) -> None:
+    def __init__(self, finder: Finder, connect: Callable[[str], RemoteService], env: Environment) -> None:
         self._finder = finder
         self._connect = connect
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
+        self._clock = env.clock
         self._leader: RemoteService | None = None
         self._finding: asyncio.Task[RemoteService] | None = None
-        self._behind: set[asyncio.Task[None]] = set()
+        self._behind = Background()
         """Work that continues after its caller left: giving back claims, closing connections."""
         self._closed = False
 
@@ -114,7 +104,7 @@ class RemoteQueue(QueueService):
         self._closed = True
         if self._finding is not None:
             self._finding.cancel()
-        await asyncio.gather(*self._behind, return_exceptions=True)
+        await self._behind.ended()
         if self._leader is not None:
             await self._leader.close()
         await self._finder.close()
@@ -133,7 +123,7 @@ class RemoteQueue(QueueService):
         if kind is Dequeue:
             return cast("Awaitable[A]", self._dequeue(cast(Dequeue, request)))
         if is_named(kind) and request.request_id is None:  # type: ignore[attr-defined]
-            request = msgspec.structs.replace(request, request_id=new_id(self._rng))
+            request = msgspec.structs.replace(request, request_id=new_id(self._env.rng))
         if request.done_if_gone:
             return self._ask(_AskedBefore(request).ask)
         return self._ask(lambda broker: broker.call(request), _settled(request))
@@ -141,7 +131,7 @@ class RemoteQueue(QueueService):
     async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
         own = request.request_id is None
         first = request.first or own
-        asked = request.request_id or new_id(self._rng)
+        asked = request.request_id or new_id(self._env.rng)
         ends_ms = self._clock.monotonic_ms() + request.wait_s * 1000
 
         def claim(broker: QueueService) -> Awaitable[list[JobRecord]]:
@@ -158,11 +148,11 @@ class RemoteQueue(QueueService):
                 # A broker that stops ends waits early: the next leader may have jobs.
                 if jobs or ends_ms - self._clock.monotonic_ms() < WAIT_LEFT_S * 1000:
                     return jobs
-                await self._clock.sleep(self._rng.uniform(0.01, WAIT_LEFT_S))
+                await self._clock.sleep(self._env.rng.uniform(0.01, WAIT_LEFT_S))
         except asyncio.CancelledError:
             if own and not self._closed:
                 ends_ms = 0
-                self._do_behind(self._give_back_claims(claim))
+                self._behind.start(self._give_back_claims(claim))
             raise
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
@@ -263,7 +253,7 @@ class RemoteQueue(QueueService):
         address = error.address if isinstance(error, ELSEWHERE) else None
         if self._leader is broker:
             self._leader = None
-            self._do_behind(broker.close())
+            self._behind.start(broker.close())
             if address is not None and address != broker.address:
                 try:
                     self._leader = self._connect(address)
@@ -297,7 +287,7 @@ class RemoteQueue(QueueService):
                 return self._leader
 
     def _patience(self) -> _Persistence:
-        return _Persistence(self._settings, self._clock, self._rng)
+        return _Persistence(self._env)
 
     # --- After the caller left ---
 
@@ -313,11 +303,6 @@ class RemoteQueue(QueueService):
                 await self.give_back(job.id, token=job.token)
             except CasqueError as error:
                 log.info("job %s could not be given back; its lease runs out: %s", job.id, error)
-
-    def _do_behind(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._behind.add(task)
-        task.add_done_callback(self._behind.discard)
 
 
 class _AskedBefore:

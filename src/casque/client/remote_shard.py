@@ -85,7 +85,7 @@ class RemoteShard(RemoteQueue, ShardService):
     def _drop(self, leader: RemoteService) -> None:
         if self._leader is leader:
             self._leader = None
-            self._do_behind(leader.close())
+            self._behind.start(leader.close())
 
     def _gone(self, error: CasqueError) -> CasqueError:
         self._away_until_ms = self._clock.monotonic_ms() + AWAY_MS
@@ -98,7 +98,7 @@ class _RemoteWithin(RemoteShard):
     def __init__(self, shard: RemoteShard, reach: Reach) -> None:
         self._shard = shard
         self._reach = reach
-        self._rng = shard._rng  # noqa: SLF001  another view of the same shard
+        self._env = shard._env  # noqa: SLF001  another view of the same shard
 
     async def _ask(self, call: Callable[[QueueService], Awaitable[R]], settled: Errors = SETTLED) -> R:
         scoped = self._shard._ask  # noqa: SLF001  another view of the same shard

@@ -16,6 +16,7 @@ from casque.client.queue import DEFAULTS
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.codec.staged import PART_BYTES_MAX, PART_JOBS_MAX, StagedJobs, checked
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import QueueClosedError
 from casque.settings import QueueSettings
 from casque.storage.port import Store
@@ -58,16 +59,14 @@ class Stager:
         """`txn` becomes part of the objects' names, for people who look at the bucket."""
         self._url = url
         self._options = dict(options or {})
-        self._settings = settings
+        self._env = Environment(settings, clock or SystemClock(), rng or system_random())
         self._txn = txn
-        self._clock: Clock = clock or SystemClock()
-        self._rng: Random = rng or system_random()
         self._store: Store | None = None
         self._runner: asyncio.Runner | None = None
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _anew, (self._url, self._options, self._settings, self._txn)
+        return _anew, (self._url, self._options, self._env.settings, self._txn)
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +78,7 @@ class Stager:
 
     def new_ids(self, count: int) -> list[str]:
         """Random ids for jobs without ids of their own."""
-        return new_ids(self._rng, count)
+        return new_ids(self._env.rng, count)
 
     def stage(self, jobs: StagedJobs) -> StagedPart:
         """Store these jobs as one part: at most 100,000 of them and 64 MiB.
@@ -111,12 +110,12 @@ class Stager:
             self._runner = asyncio.Runner()
             self._store = as_store(self._url, self._options or None)
         assert self._store is not None
-        staging = Staging(self._store, settings=self._settings, clock=self._clock, rng=self._rng)
+        staging = Staging(self._store, self._env)
         return _run(self._runner, staging.put(jobs, self._txn))
 
     def _defaulted(self, jobs: StagedJobs) -> StagedJobs:
         """Fill in the default for attempts."""
-        most, attempts = self._settings.max_attempts, jobs.attempts_max
+        most, attempts = self._env.settings.max_attempts, jobs.attempts_max
         if most is None or (attempts is not None and not isinstance(attempts, list)):
             return jobs
         if isinstance(attempts, list):

@@ -10,8 +10,8 @@ import msgspec
 
 from casque import checks
 from casque.client.job import Job
-from casque.client.opening import Surroundings
 from casque.clock import Random
+from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError
 from casque.service import Outcome, QueueService, check_outcome, is_silent_ack, requests
 from casque.settings import QueueSettings, milliseconds
@@ -21,7 +21,7 @@ from casque.types import Backoff
 class LeaseVerbs:
     """ack, nack and heartbeat: checked here, carried out by the service."""
 
-    _parts: Surroundings
+    _parts: Environment
 
     @property
     def _service(self) -> QueueService:
@@ -106,7 +106,7 @@ def _ack(job: Job[Any]) -> Outcome:
     return Outcome(job.record.spec.id, job.record.token)
 
 
-def _outcome(one: Any, parts: Surroundings) -> Outcome:
+def _outcome(one: Any, parts: Environment) -> Outcome:
     """Complete and check an outcome: the queue itself does not check types."""
     if type(one) is not Outcome:
         raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(one).__name__}")

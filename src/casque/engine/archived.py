@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 
 from casque.codec.archive import ARCHIVE, decode_archived, hour_of, parse_key
-from casque.journal.patience import Patience
+from casque.environment import Patience
 from casque.service import ArchivedJob
 from casque.storage.port import Read, Store, Stored
 

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from casque.clock import Clock, Random
 from casque.codec.blobs import blob_key, is_blob, missing_blob
+from casque.environment import Environment
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, StorageError, UnknownOutcomeError
-from casque.journal.patience import Patience
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored
 from casque.telemetry import logger
 from casque.types import JobRecord, JobSpec
@@ -33,16 +31,12 @@ AT_ONCE = 8
 class Blobs:
     """Writes, reads and deletes the payloads of one queue that are too large for its commits."""
 
-    def __init__(
-        self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, tolerant: bool = False
-    ) -> None:
+    def __init__(self, store: Store, env: Environment, *, tolerant: bool = False) -> None:
         self._store = store
         self.tolerant = tolerant
         """True if jobs may be read without their payloads, by callers that notice the error when they access one."""
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
-        self._payload_max = settings.payload_max
+        self._env = env
+        self._payload_max = env.settings.payload_max
 
     def concerns(self, specs: Iterable[JobSpec]) -> bool:
         """True if any payload is too large for a commit."""
@@ -57,9 +51,9 @@ class Blobs:
             StorageError: they could not be stored. Nothing was enqueued.
         """
         for spec in specs:
-            if len(spec.payload) > self._settings.blob_max:
+            if len(spec.payload) > self._env.settings.blob_max:
                 raise InvalidInputError(
-                    f"payload must be at most {self._settings.blob_max:,} bytes, not {len(spec.payload):,}; "
+                    f"payload must be at most {self._env.settings.blob_max:,} bytes, not {len(spec.payload):,}; "
                     "raise blob_max, or keep it elsewhere and enqueue its address"
                 )
         put = [self._named(spec) if len(spec.payload) > self._payload_max else spec for spec in specs]
@@ -97,11 +91,11 @@ class Blobs:
 
     def _named(self, spec: JobSpec) -> JobSpec:
         # A new name for every attempt: an object without a job can be deleted without checking for other users.
-        key = blob_key(spec.id, self._clock.wall_ms(), self._rng)
+        key = blob_key(spec.id, self._env.clock.wall_ms(), self._env.rng)
         return msgspec.structs.replace(spec, payload=b"", blob=key, blob_bytes=len(spec.payload))
 
     async def _create(self, key: str, body: bytes) -> None:
-        tries = Tries(f"the creation of {key}", self._patience)
+        tries = Tries(f"the creation of {key}", self._env.patience)
         # Won, or lost to an earlier attempt of our own: the name is unique.
         while await tries.attempt(lambda: self._store.create(key, body)) is None:
             pass
@@ -113,13 +107,10 @@ class Blobs:
         if not is_blob(key):
             return missing_blob(record)
         try:
-            read = await self._patience().insist(lambda: self._store.get(key))
+            read = await self._env.patience().insist(lambda: self._store.get(key))
         except StorageError as error:
             return error
         if not isinstance(read, Stored) or len(read.body) != record.spec.blob_bytes:
             return missing_blob(record)
         spec = msgspec.structs.replace(record.spec, payload=read.body, blob=None, blob_bytes=0)
         return msgspec.structs.replace(record, spec=spec)
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)

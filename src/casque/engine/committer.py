@@ -7,14 +7,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from casque.clock import Clock, Random, new_nonce
-from casque.codec.head import Owner
+from casque.clock import new_nonce
+from casque.codec.head import Head, Owner
 from casque.engine.operation import UnexpectedError
 from casque.engine.request_watch import RequestWatch
+from casque.environment import Environment
 from casque.errors import CASConflictError, CasqueError, LeadershipLostError, StorageError, UnknownOutcomeError
-from casque.journal.patience import Patience
-from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed, Sighting, Work
-from casque.settings import QueueSettings, milliseconds
+from casque.journal.port import Appended, Batch, Journal, Landed, Opener, Refreshed, Sighting, Work
+from casque.settings import milliseconds
 from casque.state import Event, State
 from casque.telemetry import logger
 
@@ -44,15 +44,17 @@ class Committer:
     busy and alone for a while pauses for long enough to let a newcomer commit.
     """
 
-    def __init__(self, journal: Journal, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
-        self._journal = journal
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+    def __init__(self, opener: Opener, env: Environment) -> None:
+        self._open = opener
+        self._head: Head | None = None
+        """The head when the queue was last opened; None if there was no queue yet."""
+        self._journal: Journal
+        self._env = env
+        self._clock = env.clock
         # Random per start: host and process number are reused, and would identify another writer.
-        self.writer = new_nonce(rng)
+        self.writer = new_nonce(env.rng)
         self._batches = 0
-        self._requests = RequestWatch(clock)
+        self._requests = RequestWatch(env.clock)
         self.known: State | None = None
         """The state as last seen; None before it was loaded, and after a write with an unknown outcome."""
         self._news: list[Event] | None = None
@@ -73,7 +75,8 @@ class Committer:
 
     async def open(self) -> None:
         if self.known is None:
-            self.known = await self._patience().insist(self._journal.load)
+            opened = await self._env.patience().insist(lambda: self._open(self._head))
+            self._journal, self._head, self.known = opened.journal, opened.head, opened.state
             self._requests.saw(self.known)
 
     async def refresh(self) -> None:
@@ -87,7 +90,7 @@ class Committer:
             await self.open()
             return
         try:
-            self._take(await self._patience().insist(lambda: self._journal.refresh(known)))
+            self._take(await self._env.patience().insist(lambda: self._journal.refresh(known)))
         except UnknownOutcomeError:
             self.begin_anew()
             raise
@@ -211,7 +214,7 @@ class Committer:
             self.races_lost += 1
             if outcome.refreshed is not None:
                 self._take(outcome.refreshed)
-            gives_up = losses >= (self._settings.conflict_retries + 1) * BURST
+            gives_up = losses >= (self._env.settings.conflict_retries + 1) * BURST
             # Wait first, then read: a state that was read before the wait is out of date when it is written.
             backs_off = losses % BURST == 0
             if backs_off and not gives_up:
@@ -371,13 +374,10 @@ class Committer:
             return None
         return str(self._failure[0])
 
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
-
     def _conflict_delay_s(self, conflicts: int) -> float:
         # Half of it is random, so that writers that collided once do not collide again.
-        full_ms = milliseconds(self._settings.conflict_backoff) << min(conflicts, 6)
-        return full_ms * (0.5 + self._rng.random() / 2) / 1000
+        full_ms = milliseconds(self._env.settings.conflict_backoff) << min(conflicts, 6)
+        return full_ms * (0.5 + self._env.rng.random() / 2) / 1000
 
 
 def _is_full(error: StorageError) -> bool:

@@ -10,6 +10,7 @@ from casque.engine.operation import Look, Operation
 from casque.errors import CasqueError
 from casque.service.requests import Dequeue, GiveBack
 from casque.state import Command
+from casque.tasks import Background
 from casque.telemetry import logger
 from casque.types import Reach
 
@@ -22,7 +23,7 @@ class DirectCommit:
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._turn = asyncio.Lock()
-        self._giving: set[asyncio.Future[None]] = set()
+        self._giving = Background()
 
     async def execute(self, command: Command, reach: Reach | None = None) -> Any:
         if type(command) is not Dequeue:
@@ -33,10 +34,7 @@ class DirectCommit:
         except asyncio.CancelledError:
             # The claim may still land although its caller is gone: wait for it, and give it back. A caller that is
             # cancelled again does not wait, but the jobs still go back.
-            giving = asyncio.ensure_future(self._give_back(claim, command))
-            self._giving.add(giving)
-            giving.add_done_callback(self._giving.discard)
-            await asyncio.shield(giving)
+            await asyncio.shield(self._giving.start(self._give_back(claim, command)))
             raise
 
     async def _give_back(self, claim: asyncio.Future[Any], command: Dequeue) -> None:

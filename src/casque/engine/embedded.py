@@ -56,6 +56,7 @@ from casque.service.requests import (
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Command, Expire, Observed, PauseSchedule, ReturnUnseen, SetSchedule, State
 from casque.state.standing import ZoneScan
+from casque.tasks import Background
 from casque.telemetry import logger
 from casque.types import (
     Admission,
@@ -107,7 +108,7 @@ class EmbeddedService(QueueService):
         self._drops_blobs = not settings.archive  # otherwise they are deleted when the job is archived
         self._held: OrderedDict[str, str] = OrderedDict()
         """Payloads of claimed jobs, which only this process will delete."""
-        self._returning: set[asyncio.Future[None]] = set()
+        self._returning = Background()
         self._reach: Reach | None = None
 
     def within(self, reach: Reach) -> Self:
@@ -245,9 +246,7 @@ class EmbeddedService(QueueService):
         if isinstance(self._executor, GroupCommit):
             self._executor.give_back_unseen(claimed)
             return
-        giving = asyncio.ensure_future(self._return(claimed))
-        self._returning.add(giving)
-        giving.add_done_callback(self._returning.discard)
+        self._returning.start(self._return(claimed))
 
     async def _return(self, claimed: list[JobRecord]) -> None:
         for job in claimed:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from casque.clock import Clock, Random
 from casque.engine.held_commits import HeldCommits, Stretch
 from casque.engine.pulse import Pulse
+from casque.environment import Environment
 from casque.journal.log.follower import Follower
 from casque.service import EventKind, QueueEvent
-from casque.settings import QueueSettings, milliseconds
+from casque.settings import milliseconds
 from casque.state import Added, Admitted, Advanced, Event, Scheduled
 from casque.state.events import subject
 from casque.storage.port import Store
@@ -23,11 +23,9 @@ from casque.types import from_ms
 async def follow(
     store: Store,
     position: int | None,
+    env: Environment,
     *,
     for_ever: bool,
-    settings: QueueSettings,
-    clock: Clock,
-    rng: Random,
     pulse: Pulse | None = None,
     turns: asyncio.Semaphore | None = None,
     held: HeldCommits | None = None,
@@ -36,11 +34,11 @@ async def follow(
     concurrent reads: decoding blocks the loop, and many readers at once would delay all other calls. `held` bounds the
     memory of all readers that consume more slowly than they read."""
     turns = turns or asyncio.Semaphore(1)
-    follower = Follower(store, settings=settings, clock=clock, rng=rng)
-    poll_min, poll_max = milliseconds(settings.poll_min), milliseconds(settings.poll_max)
+    follower = Follower(store, env)
+    poll_min, poll_max = milliseconds(env.settings.poll_min), milliseconds(env.settings.poll_max)
     delay_ms = poll_min
     started = False
-    stretch = Stretch(held or HeldCommits(clock))
+    stretch = Stretch(held or HeldCommits(env.clock))
     try:
         while True:
             if not started and not (started := await follower.start(position)):
@@ -58,7 +56,7 @@ async def follow(
             if pulse is not None:
                 await pulse.after(follower.position)
                 continue
-            await clock.sleep(delay_ms * (0.5 + rng.random() / 2) / 1000)
+            await env.clock.sleep(delay_ms * (0.5 + env.rng.random() / 2) / 1000)
             delay_ms = min(delay_ms * 2, poll_max)
     finally:
         stretch.let_go()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from casque.clock import Clock, Random, Timer, yield_once
+from casque.clock import Timer, yield_once
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation, UnexpectedError
 from casque.engine.pulse import Pulse
@@ -15,9 +15,10 @@ from casque.engine.reaper import TICK_MS, Reaper
 from casque.engine.ticker import APART_MS, LOOK_MS, Ticker
 from casque.engine.visit import Visit
 from casque.engine.waiting import Parked, Waiting
+from casque.environment import Environment
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.service.requests import Dequeue, GiveBack
-from casque.settings import QueueSettings, milliseconds
+from casque.settings import milliseconds
 from casque.state import Admit, Command, Expire, ReturnUnseen, State, Watch
 from casque.telemetry import logger
 from casque.types import JobRecord, Reach
@@ -38,13 +39,13 @@ class GroupCommit:
     arrives is claimed for them in the same commit that adds it.
     """
 
-    def __init__(self, committer: Committer, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, committer: Committer, env: Environment) -> None:
         self._committer = committer
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
-        self._reaper = Reaper(clock, rng, settings.lease_ms)
-        self._visit = Visit(clock)
+        self._settings = env.settings
+        self._clock = env.clock
+        self._rng = env.rng
+        self._reaper = Reaper(env)
+        self._visit = Visit(env.clock)
         self._only_looked = True
         self._ticker = Ticker()
         self._apart_ms: int | None = None
@@ -59,7 +60,7 @@ class GroupCommit:
         self._failed = False
         self._timer: Timer | None = None
         self._poll_at_ms: int | None = None
-        self._poll_delay_ms = milliseconds(settings.poll_min)
+        self._poll_delay_ms = milliseconds(env.settings.poll_min)
         self._rest_until_ms = 0
         self._heard = 0
         """The latest commit that the store has announced and that was not read yet."""

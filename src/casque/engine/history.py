@@ -7,15 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
 
-from casque.clock import Clock, Random
 from casque.codec.head import KEY, check_single, read_layout
 from casque.engine import feed
 from casque.engine.archived import read_archive
 from casque.engine.held_commits import HeldCommits
 from casque.engine.pulse import Pulse
-from casque.journal.patience import Patience
+from casque.environment import Environment
 from casque.service import ArchivedJob, QueueEvent
-from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored, locate
 from casque.types import JobState, to_ms
 
@@ -26,25 +24,19 @@ READERS_AT_ONCE = 4
 class History:
     """Independent of the commit loop: reading needs no commit and waits for none."""
 
-    def __init__(
-        self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, pulse: Pulse | None = None
-    ) -> None:
+    def __init__(self, store: Store, env: Environment, *, pulse: Pulse | None = None) -> None:
         self._store = store
         self._pulse = pulse
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
         self._turns = asyncio.Semaphore(READERS_AT_ONCE)
-        self._held = HeldCommits(clock)
+        self._held = HeldCommits(env.clock)
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         return feed.follow(
             self._store,
             from_position,
+            self._env,
             for_ever=follow,
-            settings=self._settings,
-            clock=self._clock,
-            rng=self._rng,
             pulse=self._pulse,
             turns=self._turns,
             held=self._held,
@@ -52,7 +44,7 @@ class History:
 
     def at_pulse(self, pulse: Pulse) -> History:
         """The same, for readers in the leader's own process."""
-        return History(self._store, settings=self._settings, clock=self._clock, rng=self._rng, pulse=pulse)
+        return History(self._store, self._env, pulse=pulse)
 
     async def archive(
         self,
@@ -62,7 +54,7 @@ class History:
         entrypoint: str | None = None,
         states: frozenset[JobState] | None = None,
     ) -> AsyncGenerator[ArchivedJob]:
-        jobs = read_archive(self._store, self._patience, since_ms=_ms(since), until_ms=_ms(until))
+        jobs = read_archive(self._store, self._env.patience, since_ms=_ms(since), until_ms=_ms(until))
         found = False
         async with aclosing(jobs):
             async for job in jobs:
@@ -82,12 +74,9 @@ class History:
         Raises:
             RingError: it is one.
         """
-        read = await self._patience().insist(lambda: self._store.get(KEY))
+        read = await self._env.patience().insist(lambda: self._store.get(KEY))
         if isinstance(read, Stored):
             check_single(read_layout(KEY, read.body, locate(self._store, KEY)))
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
 
 
 def _ms(moment: datetime | None) -> int | None:

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.clock import Clock, Random
 from casque.engine.zone_watch import ZoneWatch
+from casque.environment import Environment
 from casque.state import (
     Advanced,
     Beaten,
@@ -61,14 +61,14 @@ class Reaper:
     ones have ended. Most jobs end long before their lease does, so this costs less than recording each end.
     """
 
-    def __init__(self, clock: Clock, rng: Random, lease_ms: int) -> None:
-        self._clock = clock
-        self._rng = rng
-        self._lease_ms = lease_ms
+    def __init__(self, env: Environment) -> None:
+        self._clock = env.clock
+        self._rng = env.rng
+        self._lease_ms = env.settings.lease_ms
         self._by_length: dict[int, deque[_Seen]] = {}
         self._watched = 0
         self._zones = ZoneWatch()
-        self._awake_ms = clock.monotonic_ms()
+        self._awake_ms = env.clock.monotonic_ms()
 
     def awake(self) -> None:
         """This process is running. Time during which it was stopped or busy does not count: a lease could not be

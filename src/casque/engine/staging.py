@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from casque.clock import Clock, Random, yield_once
+from casque.clock import yield_once
 from casque.codec.archive import HOUR_MS, hour_of
 from casque.codec.staged import (
     ADMITTED_BYTES_MAX,
@@ -24,11 +24,10 @@ from casque.codec.staged import (
     staged_part,
 )
 from casque.engine.blobs import Blobs
+from casque.environment import Environment
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError, UnknownOutcomeError
-from casque.journal.patience import Patience
 from casque.journal.staged import specs_of
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
 from casque.state import Admit
 from casque.storage.port import Read, Store, Stored
 from casque.types import JobSpec, StagedPart
@@ -42,12 +41,10 @@ SEVERAL = "stage_all makes several parts of them"
 class Staging:
     """Writes and reads parts. Nothing here commits: parts that are never admitted are swept."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, env: Environment) -> None:
         self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
-        self._blobs = Blobs(store, settings=settings, clock=clock, rng=rng)
+        self._env = env
+        self._blobs = Blobs(store, env)
 
     async def put(self, jobs: StagedJobs, txn: str) -> StagedPart:
         """Store checked jobs as one part.
@@ -63,8 +60,8 @@ class Staging:
         if len(body) > PART_BYTES_MAX:
             raise InvalidInputError(f"one part holds at most {PART_BYTES_MAX:,} bytes, not {len(body):,}; {SEVERAL}")
         # A new name for every attempt: the caller of a successful one knows exactly what is stored there.
-        key = staged_key(txn, self._clock.wall_ms(), self._rng)
-        tries = Tries(f"the creation of {key}", self._patience)
+        key = staged_key(txn, self._env.clock.wall_ms(), self._env.rng)
+        tries = Tries(f"the creation of {key}", self._env.patience)
         try:
             while await tries.attempt(lambda: self._store.create(key, body)) is None:
                 pass
@@ -74,7 +71,7 @@ class Staging:
 
     async def _with_blobs(self, jobs: StagedJobs) -> StagedJobs:
         """The same jobs, with large payloads in separate objects, as in an enqueue."""
-        largest = self._settings.payload_max
+        largest = self._env.settings.payload_max
         every = jobs.payloads if isinstance(jobs.payloads, list) else [jobs.payloads] * len(jobs)
         if max(map(len, every)) <= largest:
             return jobs
@@ -117,7 +114,7 @@ class Staging:
             return [jobs async for jobs in several]
 
     async def _each(self, parts: Sequence[StagedPart], *, however_old: bool = False) -> AsyncGenerator[StagedJobs]:
-        oldest = "" if however_old else hour_of(self._clock.wall_ms() - AGE_MAX_MS)
+        oldest = "" if however_old else hour_of(self._env.clock.wall_ms() - AGE_MAX_MS)
         for part in parts:
             if staged_hour(part.key) < oldest:
                 raise InvalidInputError(
@@ -142,10 +139,7 @@ class Staging:
                 yield jobs
 
     async def _get(self, part: StagedPart) -> Read:
-        return await self._patience().insist(lambda: self._store.get(part.key))
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
+        return await self._env.patience().insist(lambda: self._store.get(part.key))
 
 
 def _columns(part: StagedPart, read: Read) -> StagedJobs:

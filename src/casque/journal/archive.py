@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from casque.clock import Clock, Random, yield_once
+from casque.clock import yield_once
 from casque.codec.archive import (
     ARCHIVE,
     HOUR_MS,
@@ -21,10 +21,10 @@ from casque.codec.archive import (
     parse_key,
 )
 from casque.codec.blobs import is_blob
+from casque.environment import Environment, Patience
 from casque.errors import CorruptQueueError, StorageError
-from casque.journal.patience import Patience
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings, milliseconds
+from casque.settings import milliseconds
 from casque.state import State
 from casque.state.staged import position_of
 from casque.storage.port import Store, Stored, Won
@@ -44,10 +44,10 @@ _at_ms = attrgetter("at_ms")
 class ArchivePace:
     """Measures the finished jobs that are not archived yet, of all writers."""
 
-    def __init__(self, clock: Clock, rng: Random, interval_ms: int, *, jobs_max: int | None = None) -> None:
-        self._clock = clock
-        self._rng = rng
-        self._interval_ms = interval_ms
+    def __init__(self, env: Environment, *, jobs_max: int | None = None) -> None:
+        self._clock = env.clock
+        self._rng = env.rng
+        self._interval_ms = milliseconds(env.settings.archive_interval)
         self._jobs_max = jobs_max
         self._since_ms: int | None = None
         self._slack = 1.0
@@ -110,14 +110,14 @@ class ArchiveRetention:
     by an hour that others archived within a day before, or by a day without a correction of the clock.
     """
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock) -> None:
+    def __init__(self, store: Store, env: Environment) -> None:
         self._store = store
-        self._clock = clock
-        span = settings.archive_retention
+        self._clock = env.clock
+        span = env.settings.archive_retention
         self._span_ms = None if span is None else milliseconds(span)
         self._next_ms = 0
-        self._began_ms = clock.monotonic_ms()
-        self._began_wall_ms = clock.wall_ms()
+        self._began_ms = env.clock.monotonic_ms()
+        self._began_wall_ms = env.clock.wall_ms()
         self._borne_out = False
 
     async def apply(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.head import KEY, UNREADABLE, read_layout
 from casque.codec.log import segment_key, snapshot_key
-from casque.journal.patience import Patience
+from casque.environment import Patience
 from casque.storage.port import Store, Stored
 
 AT_ONCE = 32

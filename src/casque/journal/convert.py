@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from casque.clock import Clock, Random, new_id, new_nonce
+from casque.clock import new_id, new_nonce
 from casque.codec.digest import state_digest
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
@@ -28,6 +28,7 @@ from casque.codec.log import (
     digest,
     encode_head,
 )
+from casque.environment import Environment
 from casque.errors import (
     CASConflictError,
     CorruptQueueError,
@@ -41,10 +42,8 @@ from casque.journal.discovery import refusal
 from casque.journal.log import LogJournal
 from casque.journal.log.reader import Reader
 from casque.journal.log.snapshots import SnapshotWriter
-from casque.journal.patience import Patience
 from casque.journal.port import Batch
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.port import Store, Stored, Won, locate
 from casque.types import Finished
@@ -84,11 +83,9 @@ class _Content(msgspec.Struct, frozen=True):
 class Converter:
     """For a queue that is not in use: a process that uses it gets an error at its next call, and loses nothing."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, say: Say) -> None:
+    def __init__(self, store: Store, env: Environment, *, say: Say) -> None:
         self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
         self._say = say
 
     async def convert(self, layout: str) -> Converted:
@@ -127,9 +124,9 @@ class Converter:
         before = _Content.of(state)
         # No object left below log/ may ever count as part of the new log: it begins above all of them.
         self._say("looking for what an earlier log left")
-        fences, highest = await find_fences(self._store, self._patience)
+        fences, highest = await find_fences(self._store, self._env.patience)
         state.position = max(state.position, highest, 1)  # a floor of 0 would mean that the log starts empty
-        queue_id = new_id(self._rng)
+        queue_id = new_id(self._env.rng)
         tip = Tip(chain=digest(found.body), fences=fences)
         self._say("writing the snapshot")
         ref = await self._write_snapshot(queue_id, View.of(state, tip))
@@ -139,7 +136,7 @@ class Converter:
             format=FORMAT,
             queue_id=queue_id,
             version=1,
-            writer=new_nonce(self._rng),
+            writer=new_nonce(self._env.rng),
             snapshot=ref,
             floor=ref.position,
             # Jobs not archived yet are in the snapshot, and a range that was begun stays that range.
@@ -151,13 +148,13 @@ class Converter:
         return Converted(LOG, ref.position, len(state.jobs), before.digest)
 
     async def _write_snapshot(self, queue_id: str, view: View) -> SnapshotRef:
-        ref = await SnapshotWriter(self._store, clock=self._clock, rng=self._rng).write(queue_id, view)
+        ref = await SnapshotWriter(self._store, self._env).write(queue_id, view)
         if ref is None:
             raise StorageError("the store did not take the snapshot; nothing was changed. Try again")
         return ref
 
     async def _read_snapshot(self, ref: SnapshotRef, queue_id: str) -> State:
-        restored = await Reader(self._store, self._patience).restore(ref, queue_id=queue_id, limits=LIMITS)
+        restored = await Reader(self._store, self._env.patience).restore(ref, queue_id=queue_id, limits=LIMITS)
         if restored is None:
             raise CorruptQueueError(ref.key, "was written and is not there; nothing was changed. Run `casque doctor`")
         return restored[0]
@@ -169,14 +166,14 @@ class Converter:
         if head.mode is Mode.LED and head.owner is not None:
             raise await refusal(self._store, head.owner)
         self._say("reading the log")
-        journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng, limits=LIMITS)
-        state = await self._patience().insist(journal.load)
+        journal = LogJournal(self._store, self._env, limits=LIMITS)
+        state = await self._env.patience().insist(journal.load)
         if state.ring is not None:
             raise InvalidInputError("a shard of a ring is always a log; nothing was changed")
-        owner = Owner(new_nonce(self._rng), new_nonce(self._rng))
+        owner = Owner(new_nonce(self._env.rng), new_nonce(self._env.rng))
         # From here on a commit has to change the head first, and then the switch fails.
         self._say("closing the log with a fence")
-        batch = Batch(owner.id, 1, self._clock.wall_ms())
+        batch = Batch(owner.id, 1, self._env.clock.wall_ms())
         taken = await journal.claim(state, owner, batch, Mode.EXCLUSIVE)
         closed = await self._read()
         if taken is None or (head := decode_head(KEY, closed.body)).owner != owner:
@@ -185,7 +182,7 @@ class Converter:
         state = taken.state
         state.shed(head.archived_to)
         before = _Content.of(state)
-        codec = DocumentCodec(KEY, new_id(self._rng))
+        codec = DocumentCodec(KEY, new_id(self._env.rng))
         codec.touch(job.spec.id for job in state.listed())
         body = codec.encode(state, version=state.position, writers=state.writers, archiving=head.archiving)
         self._compare(before, DocumentCodec(KEY, "").decode(body, LIMITS), KEY)
@@ -194,7 +191,7 @@ class Converter:
         self._say("reading the document back")
         await self._check_document(codec.queue_id, state.position, before)
         self._say("removing the log")
-        removed = await sweep(self._store, self._patience)
+        removed = await sweep(self._store, self._env.patience)
         return Converted(DOCUMENT, state.position, len(state.jobs), before.digest, removed=removed)
 
     async def _check_document(self, queue_id: str, position: int, before: _Content) -> None:
@@ -211,15 +208,15 @@ class Converter:
         """Nothing to convert. An earlier conversion may have ended before it removed the old log."""
         if layout == DOCUMENT:
             state = DocumentCodec(KEY, "").decode(found.body, Limits())
-            removed = await sweep(self._store, self._patience)
+            removed = await sweep(self._store, self._env.patience)
         else:
-            journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng)
-            state, removed = await self._patience().insist(journal.load), 0
+            journal = LogJournal(self._store, self._env)
+            state, removed = await self._env.patience().insist(journal.load), 0
         return Converted(layout, state.position, len(state.jobs), state_digest(state), changed=False, removed=removed)
 
     async def _switch(self, body: bytes, queue_id: str, *, expected: str) -> None:
         """Replace the old `queue.json` with the new one, unless it has changed."""
-        tries = Tries("the conversion", self._patience)
+        tries = Tries("the conversion", self._env.patience)
         while (outcome := await tries.attempt(lambda: self._store.replace(KEY, body, expected=expected))) is None:
             pass
         if isinstance(outcome, Won):
@@ -238,7 +235,7 @@ class Converter:
         return (now.layout, now.queue_id) != (before.layout, before.queue_id)
 
     async def _read(self) -> Stored:
-        read = await self._patience().insist(lambda: self._store.get(KEY))
+        read = await self._env.patience().insist(lambda: self._store.get(KEY))
         if not isinstance(read, Stored):
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
         return read
@@ -248,6 +245,3 @@ class Converter:
             raise CorruptQueueError(
                 key, "what was written does not read back as the queue that was; the old data is still there"
             )
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)

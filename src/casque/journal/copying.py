@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from casque.clock import Clock, Random, new_id, new_nonce
+from casque.clock import new_id, new_nonce
 from casque.codec.archive import ARCHIVE, parse_key
 from casque.codec.blobs import BLOBS
 from casque.codec.digest import state_digest
@@ -26,6 +26,7 @@ from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import LogHead, Tip, View, decode_head, digest, encode_head
 from casque.codec.ring import RingHead, decode_ring, encode_ring, shard_prefix
 from casque.codec.staged import STAGED
+from casque.environment import Environment
 from casque.errors import (
     CorruptQueueError,
     InvalidInputError,
@@ -36,9 +37,7 @@ from casque.errors import (
 from casque.journal.log import LogJournal
 from casque.journal.log.reader import Reader
 from casque.journal.log.snapshots import SnapshotWriter
-from casque.journal.patience import Patience
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.port import Store, Stored, Won, locate
 from casque.storage.prefixed import PrefixedStore
@@ -93,10 +92,8 @@ class Copier:
         self,
         source: Store,
         target: Store,
+        env: Environment,
         *,
-        settings: QueueSettings,
-        clock: Clock,
-        rng: Random,
         progress: Progress | None = None,
         lift: int = 0,
     ) -> None:
@@ -104,9 +101,7 @@ class Copier:
         self._source = source
         self._lift = lift
         self._target = target
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
         self._progress = progress or (lambda _what, _done, _total: None)
         self._copied: set[str] = set()
 
@@ -155,10 +150,8 @@ class Copier:
             if head.layout != LOG:
                 raise CorruptQueueError(KEY, f"the layout {head.layout!r} is none that this release knows")
             try:
-                journal = LogJournal(
-                    self._source, settings=self._settings, clock=self._clock, rng=self._rng, limits=LIMITS
-                )
-                state = await self._patience().insist(journal.load)
+                journal = LogJournal(self._source, self._env, limits=LIMITS)
+                state = await self._env.patience().insist(journal.load)
             except (CorruptQueueError, QueueReplacedError):
                 # The queue may have been converted or collected during the read; otherwise it is damaged.
                 if (await self._read()).etag == before.etag:
@@ -190,7 +183,7 @@ class Copier:
         state = moment.state
         before, finished = state_digest(state), tuple(state.finished)
         if moment.layout == DOCUMENT:
-            queue_id = new_id(self._rng)
+            queue_id = new_id(self._env.rng)
             codec = DocumentCodec(KEY, queue_id)
             codec.touch(job.spec.id for job in state.listed())
             body = codec.encode(state, version=state.position, writers=state.writers, archiving=moment.archiving)
@@ -203,21 +196,21 @@ class Copier:
         return Copied(moment.layout, state.position, len(state.jobs), before, len(self._copied))
 
     async def _as_log(self, moment: _Moment) -> tuple[bytes, State]:
-        state, queue_id = moment.state, new_id(self._rng)
+        state, queue_id = moment.state, new_id(self._env.rng)
         state.position = max(state.position, 1) + self._lift  # a floor of 0 would mean that the log starts empty
         state.unname(state.position)  # the jobs are in the snapshot
         view = View.of(state, Tip(chain=digest(queue_id.encode())))
-        ref = await SnapshotWriter(self._target, clock=self._clock, rng=self._rng).write(queue_id, view)
+        ref = await SnapshotWriter(self._target, self._env).write(queue_id, view)
         if ref is None:
             raise StorageError("the target did not take the snapshot; what is there is no queue. Try again")
-        restored = await Reader(self._target, self._patience).restore(ref, queue_id=queue_id, limits=LIMITS)
+        restored = await Reader(self._target, self._env.patience).restore(ref, queue_id=queue_id, limits=LIMITS)
         if restored is None:
             raise UnsafeStoreError(f"{ref.key} was written at the target and is not there; run `casque doctor` on it")
         head = LogHead(
             format=FORMAT,
             queue_id=queue_id,
             version=1,
-            writer=new_nonce(self._rng),
+            writer=new_nonce(self._env.rng),
             snapshot=ref,
             floor=ref.position,
             archived=moment.archived,
@@ -255,7 +248,7 @@ class Copier:
             self._progress("writing the shards", token, len(shards))
             await shard.copy_beside(moment)
             copies.append(await shard.write(moment))
-        head = msgspec.structs.replace(ring, queue_id=new_id(self._rng), version=1, writer=new_nonce(self._rng))
+        head = msgspec.structs.replace(ring, queue_id=new_id(self._env.rng), version=1, writer=new_nonce(self._env.rng))
         await self._put(KEY, encode_ring(head))
         self._progress("done", 1, 1)
         return Copied(
@@ -272,9 +265,7 @@ class Copier:
         return Copier(
             PrefixedStore(self._source, prefix),
             PrefixedStore(self._target, prefix),
-            settings=self._settings,
-            clock=self._clock,
-            rng=self._rng,
+            self._env,
             lift=self._lift,
         )
 
@@ -295,31 +286,28 @@ class Copier:
         return missing
 
     async def _copy_one(self, key: str) -> bool:
-        read = await self._patience().insist(lambda: self._source.get(key))
+        read = await self._env.patience().insist(lambda: self._source.get(key))
         if not isinstance(read, Stored):
             return False
         await self._put(key, read.body)
         return True
 
     async def _put(self, key: str, body: bytes) -> None:
-        tries = Tries(f"the copy of {key}", self._patience)
+        tries = Tries(f"the copy of {key}", self._env.patience)
         while (outcome := await tries.attempt(lambda: self._target.create(key, body))) is None:
             pass
         if isinstance(outcome, Won):
             return
         # An earlier attempt of our own, or an object that appeared after the first check.
-        read = await self._patience().insist(lambda: self._target.get(key))
+        read = await self._env.patience().insist(lambda: self._target.get(key))
         if not isinstance(read, Stored) or read.body != body:
             raise InvalidInputError(f"{locate(self._target, key)} was written by another program meanwhile")
 
     async def _read(self) -> Stored:
-        read = await self._patience().insist(lambda: self._source.get(KEY))
+        read = await self._env.patience().insist(lambda: self._source.get(KEY))
         if not isinstance(read, Stored):
             raise InvalidInputError(f"there is no queue here: {locate(self._source, KEY)} is missing")
         return read
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
 
 
 def _sizes(ring: RingHead) -> tuple[object, ...]:

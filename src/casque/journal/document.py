@@ -12,10 +12,11 @@ from typing import assert_never
 
 import msgspec
 
-from casque.clock import Clock, Random, new_id
+from casque.clock import new_id
 from casque.codec.archive import Range
 from casque.codec.document import LAYOUT, DocumentCodec, Leadership
 from casque.codec.head import KEY, Owner, check_layout, check_same_queue, gone, read_layout
+from casque.environment import Environment
 from casque.errors import (
     CorruptQueueError,
     LeadershipLostError,
@@ -27,11 +28,9 @@ from casque.errors import (
 from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
 from casque.journal.discovery import refusal
 from casque.journal.leader_lease import surely_leads
-from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings, milliseconds
 from casque.state import Limits, State
 from casque.state.events import subject
 from casque.storage.port import Lost, Missing, Outcome, Store, Stored, Unchanged, Won
@@ -53,27 +52,24 @@ class DocumentJournal:
     def __init__(
         self,
         store: Store,
+        env: Environment,
         *,
-        settings: QueueSettings,
-        clock: Clock,
-        rng: Random,
         limits: Limits | None = None,
     ) -> None:
         self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
+        self._clock = env.clock
         # Every commit contains all of them here.
-        self._limits = limits or Limits(requests_max=REQUESTS_MAX, finished=settings.archive)
-        self._pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval), jobs_max=ARCHIVE_JOBS)
-        self._sweeper = Sweeper(store, clock)
-        self._retention = ArchiveRetention(store, settings=settings, clock=clock)
+        self._limits = limits or Limits(requests_max=REQUESTS_MAX, finished=env.settings.archive)
+        self._pace = ArchivePace(env, jobs_max=ARCHIVE_JOBS)
+        self._sweeper = Sweeper(store, env.clock)
+        self._retention = ArchiveRetention(store, env)
         self._claimed: Range | None = None
         """The last range that this process claimed."""
         self._written: Range | None = None
         """The last range whose objects certainly exist."""
         self._drop_at_ms: int | None = None
-        self._codec = DocumentCodec(KEY, new_id(rng))
+        self._codec = DocumentCodec(KEY, new_id(env.rng))
         self._etag: str | None = None
         self._queue_id: str | None = None
         self._mine: Leadership | None = None
@@ -120,7 +116,7 @@ class DocumentJournal:
         await self._sweeper.apply(state)
 
     async def _write_range(self, range_: Range, finished: Sequence[Finished]) -> None:
-        await write_range(self._store, self._patience, range_, finished)
+        await write_range(self._store, self._env.patience, range_, finished)
         self._written = range_
         self._drop_at_ms = self._clock.monotonic_ms() + DROP_MS
 
@@ -197,7 +193,7 @@ class DocumentJournal:
             if self._mine is not None:
                 # The only ones to overwrite a leader's document are its successor, and a writer that knows nothing of
                 # leaders.
-                fresh = await self._patience().insist(lambda: self._read(None))
+                fresh = await self._env.patience().insist(lambda: self._read(None))
                 self._check_lead()
                 return Conflict(Refreshed(fresh))
         elif self._mine is not None and appended.state is state:
@@ -223,7 +219,7 @@ class DocumentJournal:
         self, state: State, owner: Owner, batch: Batch, *, lease_ms: int, seen: Sighting | None
     ) -> Refreshed | None:
         began_ms = self._clock.monotonic_ms()
-        state = await self._patience().insist(lambda: self._read(state))
+        state = await self._env.patience().insist(lambda: self._read(state))
         if seen is not None and self.sighting(state) != seen:
             return None  # the process that changed it is alive
         claim = Leadership(self._codec.leadership.epoch + 1, owner, batch.at_ms)
@@ -237,7 +233,7 @@ class DocumentJournal:
         assert self._mine is not None, "only a leader shows signs of life"
         began_ms = self._clock.monotonic_ms()
         landed = await self._sign(state, batch, msgspec.structs.replace(self._mine, heartbeat_ms=batch.at_ms))
-        fresh = landed if landed is not None else await self._patience().insist(lambda: self._read(None))
+        fresh = landed if landed is not None else await self._env.patience().insist(lambda: self._read(None))
         self._check_lead()
         if landed is not None:  # otherwise the heartbeat was not written
             self._seen_ms = began_ms
@@ -288,7 +284,7 @@ class DocumentJournal:
             archived=archived,
             archiving=archiving,
         )
-        tries = Tries(f"a write to {KEY}", self._patience)
+        tries = Tries(f"a write to {KEY}", self._env.patience)
         while True:
             match await tries.attempt(lambda: self._write(body)):
                 case Won(etag=etag):
@@ -319,7 +315,7 @@ class DocumentJournal:
     async def _settle_lost(self, state: State, batch: Batch, tries: Tries) -> Appended:
         """Another write was first, and it may have been our own unanswered attempt."""
         try:
-            fresh = await self._patience().insist(lambda: self._read(None))
+            fresh = await self._env.patience().insist(lambda: self._read(None))
         except (StorageError, CorruptQueueError) as error:
             raise tries.gave_up(error) from error
         landed = fresh.fate(batch.writer, batch.number, tried=state.position + 1)
@@ -344,9 +340,6 @@ class DocumentJournal:
         if isinstance(read, Unchanged) or (isinstance(read, Missing) and self._etag is None):
             return None
         return await self._settle_lost(state, batch, tries)
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
 
     async def _read(self, known: State | None) -> State:
         read = await self._store.get(KEY, unless=self._etag if known is not None else None)

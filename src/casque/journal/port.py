@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from casque.codec.head import Owner
+from casque.codec.head import Head, Owner
 from casque.state import Event, State
 
 
@@ -62,20 +62,11 @@ class Sighting(msgspec.Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """One queue's history on a store. Not for concurrent use: the engine has one operation in flight."""
+    """One queue's history on a store, loaded. Not for concurrent use: the engine has one operation in flight."""
 
     @property
     def whole(self) -> bool:
         """True if a commit writes the whole queue, so that a writer that lost a race must read it all again."""
-        ...
-
-    async def load(self) -> State:
-        """The current state, read in full.
-
-        Raises:
-            StorageError: the store did not answer.
-            CorruptQueueError: its contents are not this queue.
-        """
         ...
 
     async def refresh(self, state: State) -> Refreshed:
@@ -96,7 +87,7 @@ class Journal(Protocol):
         Done before a large batch is decided, which would otherwise have to be decided again.
 
         Raises:
-            StorageError, UnknownOutcomeError: the store failed. The caller must `load` next.
+            StorageError, UnknownOutcomeError: the store failed. The caller must open it again.
         """
         ...
 
@@ -104,7 +95,8 @@ class Journal(Protocol):
         """Make the state's pending events durable. On `Landed` they are committed in the returned state.
 
         Raises:
-            UnknownOutcomeError: the store failed for too long, and the outcome is unknown. The caller must `load` next.
+            UnknownOutcomeError: the store failed for too long, and the outcome is unknown. The caller must
+                open it again.
             StorageError: it failed for too long, and certainly nothing was written.
         """
         ...
@@ -168,3 +160,16 @@ class Journal(Protocol):
     def undo(self, state: State) -> None:
         """The pending events of `state` did not land: roll them back."""
         ...
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A journal that was just opened."""
+
+    journal: Journal
+    state: State
+    head: Head | None = None
+    """None if the queue does not exist yet."""
+
+
+Opener: TypeAlias = Callable[[Head | None], Awaitable[Opened]]
+"""Opens a journal, for the first time or again: then with the head of the queue that was open until now."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from casque.environment import Patience
 from casque.errors import StorageError, StoreAccessError, UnknownOutcomeError, UnsafeStoreError
-from casque.journal.patience import Patience
 from casque.storage.port import Lost, Outcome, Unknown, Won
 
 

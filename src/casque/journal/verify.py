@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from casque.clock import Clock, Random
 from casque.codec.archive import ARCHIVE, agree, parse_hour, parse_key
 from casque.codec.blobs import BLOBS
 from casque.codec.digest import state_digest
@@ -23,14 +22,13 @@ from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import LogHead, Tip, segment_key
 from casque.codec.ring import RingHead, decode_ring, shard_prefix
 from casque.codec.snapshot import snapshot_of
+from casque.environment import Environment
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError
 from casque.journal.archive_check import RESTORE, check_end, expected, ranges_of
 from casque.journal.cleanup import SEGMENTS, SNAPSHOTS
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.log.register import HeadRegister
-from casque.journal.patience import Patience
 from casque.journal.walk import LIMITS, Walk, flaw
-from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.port import Store, Stored, locate
 from casque.storage.prefixed import PrefixedStore
@@ -65,16 +63,12 @@ class Verdict(msgspec.Struct, frozen=True):
 class Verifier:
     """Checks one queue, in any layout."""
 
-    def __init__(
-        self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, store: Store, env: Environment, *, progress: Progress | None = None) -> None:
         self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
         self._progress = progress or (lambda _what, _done, _total: None)
-        self._head = HeadRegister(store, self._patience)
-        self._reader = Reader(store, self._patience)
+        self._head = HeadRegister(store, env.patience)
+        self._reader = Reader(store, env.patience)
         self.shard_of: int | None = None
         """The shard's index if this is a shard of a ring, once it is verified."""
         self.zones: tuple[str, ...] = ()
@@ -125,9 +119,7 @@ class Verifier:
         zones: Counter[str] = Counter()
         for token in range(ring.shards):
             prefix = shard_prefix(token)
-            verifier = Verifier(
-                PrefixedStore(self._store, prefix), settings=self._settings, clock=self._clock, rng=self._rng
-            )
+            verifier = Verifier(PrefixedStore(self._store, prefix), self._env)
             self._progress("checking the shards", token, ring.shards)
             try:
                 verdict = await verifier.verify()
@@ -285,9 +277,6 @@ class Verifier:
     async def _keys(self, prefix: str) -> AsyncIterator[str]:
         async for key in self._store.list(prefix):
             yield key
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
 
 
 def _shape(head: LogHead) -> tuple[object, ...]:

@@ -15,18 +15,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from casque.clock import Clock, Random, new_nonce
+from casque.clock import new_nonce
 from casque.codec.archive import hour_of
 from casque.codec.blobs import BLOBS, blob_hour
 from casque.codec.head import UNREADABLE
 from casque.codec.staged import STAGED, StagedJobs, staged_hour
 from casque.engine.blobs import Blobs
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import CasqueError, CorruptQueueError
-from casque.journal.patience import Patience
 from casque.journal.sweeper import AGE_MS, Suspects
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
 from casque.storage.port import Outcome, Read, Store, Stored, Won
 from casque.types import JobRecord, JobSpec, JobState, StagedPart
 
@@ -83,25 +82,16 @@ class Found(msgspec.Struct, frozen=True):
 class Books:
     """The ring's records of admissions, next to its root."""
 
-    def __init__(
-        self,
-        store: Store,
-        beside: Callable[[int], Staging],
-        *,
-        settings: QueueSettings,
-        clock: Clock,
-        rng: Random,
-    ) -> None:
+    def __init__(self, store: Store, beside: Callable[[int], Staging], env: Environment) -> None:
         """`beside` writes parts next to a shard, whichever broker leads it."""
         self._store = store
         self._beside = beside
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
-        self._staging = Staging(store, settings=settings, clock=clock, rng=rng)
-        self._blobs = Blobs(store, settings=settings, clock=clock, rng=rng)
-        self._sweep_at_ms = clock.monotonic_ms()
-        self._suspects = Suspects(clock)
+        self._env = env
+        self._clock = env.clock
+        self._staging = Staging(store, env)
+        self._blobs = Blobs(store, env)
+        self._sweep_at_ms = env.clock.monotonic_ms()
+        self._suspects = Suspects(env.clock)
 
     async def read(self, source: str) -> Found | None:
         key = _key(source)
@@ -110,8 +100,8 @@ class Books:
 
     async def write(self, batch: Batch, known: Found | None) -> bool:
         """Replace the known version; False if another process was faster."""
-        key, body = _key(batch.source), _encode(msgspec.structs.replace(batch, writer=new_nonce(self._rng)))
-        tries = Tries(f"the change of {key}", self._patience)
+        key, body = _key(batch.source), _encode(msgspec.structs.replace(batch, writer=new_nonce(self._env.rng)))
+        tries = Tries(f"the change of {key}", self._env.patience)
         while True:
             outcome = await tries.attempt(lambda: self._put(key, body, known))
             if isinstance(outcome, Won):
@@ -129,9 +119,9 @@ class Books:
 
     async def assign(self, batch: Batch, assigned: list[list[int]]) -> str:
         """Store the share of each row of each part."""
-        key = f"{_folder(batch)}{batch.batch}-{new_nonce(self._rng)}"
+        key = f"{_folder(batch)}{batch.batch}-{new_nonce(self._env.rng)}"
         body = zlib.compress(msgspec.msgpack.encode(assigned), 1)
-        tries = Tries(f"the creation of {key}", self._patience)
+        tries = Tries(f"the creation of {key}", self._env.patience)
         while await tries.attempt(lambda: self._store.create(key, body)) is None:
             pass
         return key
@@ -198,10 +188,7 @@ class Books:
         return found
 
     async def _get(self, key: str) -> Read:
-        return await self._patience().insist(lambda: self._store.get(key))
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
+        return await self._env.patience().insist(lambda: self._store.get(key))
 
 
 def _shares(batch: Batch, body: bytes) -> list[list[int]]:

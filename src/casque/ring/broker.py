@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
-from casque.clock import Clock, Random
 from casque.codec.ring import SHARDS_MAX
+from casque.engine.reporting import Reporting
+from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.ring.members import Members
 from casque.ring.service import RingService, summed
@@ -45,7 +46,7 @@ class Seat(Protocol):
     def stop(self) -> None: ...
 
 
-class RingBroker:
+class RingBroker(Reporting):
     """Satisfies `RingHost`. Run it as a task; `stop` ends it."""
 
     def __init__(
@@ -53,20 +54,19 @@ class RingBroker:
         members: Members,
         service: RingService,
         seat: Callable[[int], Seat],
+        env: Environment,
         *,
         address: str,
         settings: BrokerSettings,
-        clock: Clock,
-        rng: Random,
     ) -> None:
         """`seat` makes a candidacy in a shard, to be run; its service is a `ShardService`."""
+        super().__init__(env.clock, log)
         self._members = members
         self._ring = service
         self._make_seat = seat
         self._address = address
         self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._rng = env.rng
         self._seats: dict[int, _Taken] = {}
         self._shards = 0
         self._beat_ms: int | None = None
@@ -81,12 +81,8 @@ class RingBroker:
         self._shared: tuple[frozenset[str], int] | None = None
         self._mine: set[int] = set()
         self._of_others: dict[int, str] = {}
-        self._role = Role.STARTING
-        self._problem: str | None = None
-        self._wake = asyncio.Event()
         self._stopping = False
         self._closing = False
-        self._changed = asyncio.Event()
         self._looked = asyncio.Event()
 
     # --- What a server asks ---
@@ -133,11 +129,6 @@ class RingBroker:
         """Wait until every shard of this broker's share has a leader that it knows."""
         await self._looked.wait()
         await asyncio.gather(*(taken.seat.settled() for taken in self._seats.values()))
-
-    async def changed(self) -> Standing:
-        await self._changed.wait()
-        self._changed.clear()
-        return self.standing()
 
     def _trouble_of_seats(self) -> str | None:
         # Ask now: failing commits do not wake anyone up.
@@ -297,33 +288,6 @@ class RingBroker:
             return
         if self._members.alive() and self._stopping and self.led():
             await self._clock.sleep(self._settings.heartbeat.total_seconds() * 1.25)
-
-    async def _pause(self, seconds: float) -> None:
-        timer = self._clock.call_later(seconds, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
-            self._wake.clear()
-
-    # --- Reporting ---
-
-    def _become(self, role: Role) -> None:
-        if self._role is not role:
-            self._role = role
-            self._changed.set()
-
-    def _trouble(self, problem: str) -> None:
-        if self._problem is None:
-            log.warning("in trouble, and goes on trying: %s", problem)
-            self._changed.set()
-        self._problem = problem
-
-    def _well(self) -> None:
-        if self._problem is not None:
-            log.info("well again")
-            self._problem = None
-            self._changed.set()
 
 
 class _Taken:

@@ -8,9 +8,10 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from casque.clock import Clock, Random, new_id, new_nonce
+from casque.clock import new_id, new_nonce
 from casque.codec.head import FORMAT, KEY
 from casque.codec.ring import SHARDS_MAX, RingHead, shard_prefix
+from casque.environment import Environment
 from casque.errors import (
     CASConflictError,
     CasqueError,
@@ -53,18 +54,16 @@ class Builder:
         root: Root,
         opener: Callable[[int], OwnShard],
         reader: Reader,
+        env: Environment,
         *,
         led: Callable[[int], Shard] | None = None,
-        clock: Clock,
-        rng: Random,
     ) -> None:
         self._root = root
         self._opener = opener
         self._read = reader
         self._led = led
-        self._clock = clock
-        self._rng = rng
-        self._forgetting = Forgetting(root, clock=clock)
+        self._env = env
+        self._forgetting = Forgetting(root, clock=env.clock)
 
     async def create(self, shards: int) -> bool:
         """Create a ring in an empty location; True if this call created it. An interrupted call leaves invisible
@@ -84,12 +83,12 @@ class Builder:
             )
         head = RingHead(
             format=FORMAT,
-            queue_id=new_id(self._rng),
+            queue_id=new_id(self._env.rng),
             version=1,
-            writer=new_nonce(self._rng),
+            writer=new_nonce(self._env.rng),
             sizes=(shards,),
             shards=shards,
-            resized_at=self._clock.wall_ms(),
+            resized_at=self._env.clock.wall_ms(),
         )
         return await self._root.create(head)
 
@@ -109,7 +108,7 @@ class Builder:
         # at once, and after it for settings made meanwhile: a process that sets one checks afterwards whether the ring
         # has changed.
         await self._copy_rules(added)
-        resized_at = self._clock.wall_ms()
+        resized_at = self._env.clock.wall_ms()
 
         def resized(head: RingHead) -> RingHead | None:
             if head.size == shards:
@@ -148,7 +147,7 @@ class Builder:
 
     async def _note_clear(self, seen: RingHead) -> RingHead:
         """Unless the ring was resized since, or another process was faster."""
-        found_at = self._clock.wall_ms()
+        found_at = self._env.clock.wall_ms()
 
         def changed(now: RingHead) -> RingHead | None:
             same = (now.generation, now.sizes, now.cleared_at) == (seen.generation, seen.sizes, msgspec.UNSET)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TypeAlias
 
-from casque.clock import Random
 from casque.codec.head import KEY
 from casque.codec.ring import RingHead
+from casque.environment import Environment
 from casque.errors import CASConflictError, CorruptQueueError, UnknownOutcomeError, ZoneMovedError
 from casque.ring.numbers import record_of
 from casque.ring.shards import Shard, Shards, together, worst
@@ -33,9 +33,9 @@ RESOLVED_MAX = 20
 class Enqueuer:
     """Adds jobs, those of each zone together."""
 
-    def __init__(self, shards: Shards, *, rng: Random) -> None:
+    def __init__(self, shards: Shards, env: Environment) -> None:
         self._shards = shards
-        self._turn = rng.getrandbits(32)
+        self._turn = env.rng.getrandbits(32)
         self._pointers: OrderedDict[str, int] = OrderedDict()
         self._pointed = 0
         """The generation of the cached places. Those of another ring are useless for this one."""

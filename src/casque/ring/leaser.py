@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from casque.clock import Clock, Random
+from casque.environment import Environment
 from casque.errors import ZoneLeaseLostError
 from casque.ring.numbers import inner, lease_of, record_of
 from casque.ring.shards import Shard, Shards, in_time
@@ -24,10 +24,10 @@ R = TypeVar("R")
 class Leaser:
     """Visits the shards for workers that lease zones."""
 
-    def __init__(self, shards: Shards, *, clock: Clock, rng: Random) -> None:
+    def __init__(self, shards: Shards, env: Environment) -> None:
         self._shards = shards
-        self._clock = clock
-        self._turn = rng.getrandbits(32)
+        self._clock = env.clock
+        self._turn = env.rng.getrandbits(32)
 
     async def peek(self, request: PeekZones) -> list[PeekedZone]:
         """From the next shard; if it does not have enough, from all others, too, in order. A shard that has no leader,

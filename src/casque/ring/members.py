@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
-from casque.clock import Clock, Random, new_id, new_nonce
+from casque.clock import new_id, new_nonce
 from casque.codec.member import FOLDER, Member, decode_member, encode_member, member_key
+from casque.environment import Environment
 from casque.errors import CasqueError, QueueCopiedError, StorageError
 from casque.settings import BrokerSettings, milliseconds
 from casque.storage.port import Missing, Store, Stored, Won, place_of
@@ -49,15 +50,15 @@ class _Seen:
 class Members:
     """This broker's own object, and the known others."""
 
-    def __init__(self, store: Store, address: str, *, settings: BrokerSettings, clock: Clock, rng: Random) -> None:
-        self.id = new_id(rng)
+    def __init__(self, store: Store, address: str, env: Environment, *, settings: BrokerSettings) -> None:
+        self.id = new_id(env.rng)
         self._store = store
         self._address = address
         self._lease_ms = milliseconds(settings.lease)
         self.late_ms = max(self._lease_ms // 2, int(milliseconds(settings.heartbeat) * LATE_BEATS))
         """A longer time between two reads, or two heartbeats, is unusual."""
-        self._clock = clock
-        self._rng = rng
+        self._clock = env.clock
+        self._rng = env.rng
         self._etag: str | None = None
         self._beats = 0
         self._place: str | None = None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from casque.clock import Clock, Random, new_nonce
+from casque.clock import new_nonce
 from casque.codec.head import KEY, RING, gone, read_layout
 from casque.codec.ring import RingHead, decode_ring, encode_ring
+from casque.environment import Environment
 from casque.errors import CASConflictError, InvalidInputError, QueueReplacedError
-from casque.journal.patience import Patience
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored, Unchanged, Won, locate
 
 CHANGES_MAX = 20
@@ -19,11 +18,9 @@ CHANGES_MAX = 20
 class Root:
     """`queue.json` of one ring."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, env: Environment) -> None:
         self.store = store
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
+        self._env = env
         self._known: tuple[RingHead, str] | None = None
 
     async def read(self) -> RingHead:
@@ -39,7 +36,7 @@ class Root:
     async def _read(self) -> tuple[RingHead, str]:
         """With its version on the store. Both are from one read: the last read may be another task's by now."""
         known = self._known
-        read = await self._patience().insist(lambda: self.store.get(KEY, unless=known[1] if known else None))
+        read = await self._env.patience().insist(lambda: self.store.get(KEY, unless=known[1] if known else None))
         if isinstance(read, Unchanged):
             assert known is not None
             return known
@@ -59,12 +56,12 @@ class Root:
     async def create(self, head: RingHead) -> bool:
         """Create it, if there is none; True if exactly this one is there now."""
         body = encode_ring(head)
-        tries = Tries("the ring", self._patience)
+        tries = Tries("the ring", self._env.patience)
         while (outcome := await tries.attempt(lambda: self.store.create(KEY, body))) is None:
             pass
         if isinstance(outcome, Won):
             return True
-        read = await self._patience().insist(lambda: self.store.get(KEY))
+        read = await self._env.patience().insist(lambda: self.store.get(KEY))
         return isinstance(read, Stored) and read.body == body
 
     async def change(self, changed: Callable[[RingHead], RingHead | None]) -> RingHead:
@@ -79,9 +76,9 @@ class Root:
             wanted = changed(head)
             if wanted is None:
                 return head
-            nonce = new_nonce(self._rng)
+            nonce = new_nonce(self._env.rng)
             body = encode_ring(wanted.next(nonce))
-            tries = Tries("the change of the ring", self._patience)
+            tries = Tries("the change of the ring", self._env.patience)
             while (outcome := await tries.attempt(lambda: self.store.replace(KEY, body, expected=etag))) is None:  # noqa: B023
                 pass
             now = await self.read()
@@ -89,6 +86,3 @@ class Root:
             if isinstance(outcome, Won) or now.writer == nonce:
                 return now
         raise CASConflictError("others keep changing the ring at the same time; nothing was changed. Try again")
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)

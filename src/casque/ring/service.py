@@ -13,8 +13,8 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-from casque.clock import Clock, Random
 from casque.codec.ring import RingHead
+from casque.environment import Environment
 from casque.errors import (
     CasqueError,
     InvalidInputError,
@@ -91,16 +91,16 @@ class RingService(QueueService):
     docs/explanation/the-ring.md describes how its guarantees differ from those of a single queue.
     """
 
-    def __init__(self, shards: Shards, *, clock: Clock, rng: Random, books: Books, feeds: bool = True) -> None:
+    def __init__(self, shards: Shards, env: Environment, *, books: Books, feeds: bool = True) -> None:
         """`feeds`: whether shards can be followed. Not over a wire: a reader that is cut off there resumes with one
         number, and each shard has its own."""
         self._feeds = feeds
         self._shards = shards
-        self._clock = clock
+        self._clock = env.clock
         self._admitter = Admitter(shards, books)
-        self._enqueuer = Enqueuer(shards, rng=rng)
-        self._walker = Walker(shards, clock=clock, rng=rng)
-        self._leaser = Leaser(shards, clock=clock, rng=rng)
+        self._enqueuer = Enqueuer(shards, env)
+        self._walker = Walker(shards, env)
+        self._leaser = Leaser(shards, env)
         self._late: dict[asyncio.Future[None], None] = {}
         """Heartbeats that a shard has not answered in time: they may still arrive."""
         self._reach: Reach | None = None

@@ -13,12 +13,13 @@ from contextlib import suppress
 
 import msgspec
 
-from casque.clock import Clock, Random
+from casque.environment import Environment
 from casque.errors import CasqueError
 from casque.ring.numbers import inner, record_of
 from casque.ring.shards import ANSWER_S, LOOK_MS, Shard, Shards, in_time
 from casque.service import QueueService
 from casque.service.requests import AskKnown, Dequeue, HasDue
+from casque.tasks import Background
 from casque.telemetry import logger
 from casque.types import JobRecord
 
@@ -28,11 +29,11 @@ log = logger("ring")
 class Walker:
     """Goes round the ring."""
 
-    def __init__(self, shards: Shards, *, clock: Clock, rng: Random) -> None:
+    def __init__(self, shards: Shards, env: Environment) -> None:
         self._shards = shards
-        self._clock = clock
-        self._turn = rng.getrandbits(32)
-        self._returning: set[asyncio.Future[None]] = set()
+        self._clock = env.clock
+        self._turn = env.rng.getrandbits(32)
+        self._returning = Background()
 
     async def dequeue(self, asked: Dequeue) -> list[JobRecord]:
         ends_ms = self._clock.monotonic_ms() + int(asked.wait_s * 1000)
@@ -54,7 +55,7 @@ class Walker:
 
     async def close(self) -> None:
         """Give back claims first that will not be processed."""
-        await asyncio.gather(*self._returning, return_exceptions=True)
+        await self._returning.ended()
 
     async def _from_next(self, zones: tuple[str, ...] | None) -> list[Shard]:
         if zones is None:
@@ -212,12 +213,7 @@ class Walker:
     def _give_back(self, jobs: Sequence[JobRecord], asked: Dequeue) -> None:
         """Give back claims that reach no caller. Those with a request id stay: a repeated request gets them."""
         if jobs and asked.request_id is None:
-            self._do_behind(self._shards.give_back(jobs))
-
-    def _do_behind(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
+            self._returning.start(self._shards.give_back(jobs))
 
 
 async def _ended(waiting: dict[asyncio.Task[list[JobRecord]], Shard], watching: asyncio.Task[None]) -> list[JobRecord]:

@@ -11,16 +11,15 @@ from collections.abc import AsyncGenerator, Iterator
 
 import msgspec
 
-from casque.clock import Clock, Random, yield_once
+from casque.clock import yield_once
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
 from casque.codec.head import KEY, UNREADABLE, Head, check_same_queue, check_single, not_a_queue, read_layout
 from casque.codec.log import LAYOUT, LogHead, previous, segment_key
+from casque.environment import Environment
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
-from casque.journal.patience import Patience
 from casque.scan.splits import ArchiveObject, Extent
-from casque.settings import QueueSettings
 from casque.storage.port import Read, Store, Stored
 
 HANDFUL_BYTES = 512 * 1024
@@ -44,13 +43,12 @@ _when_decoder = msgspec.json.Decoder(_When)
 class Bucket:
     """Reads with retries, as far as the settings allow, and never writes."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, env: Environment) -> None:
         self.store = store
-        self.clock = clock
-        self._settings = settings
-        self._rng = rng
-        self.head = HeadRegister(store, self._patience)
-        self.reader = Reader(store, self._patience)
+        self.clock = env.clock
+        self._env = env
+        self.head = HeadRegister(store, env.patience)
+        self.reader = Reader(store, env.patience)
         self._end: tuple[str | None, int] = None, 0
         """Queue id and last known end of its log."""
 
@@ -191,9 +189,6 @@ class Bucket:
         """Why a segment is missing: it was collected, or the queue is damaged."""
         floor = (await self.head.read()).floor
         return _gone(position - 1, floor) if floor >= position else lost(position)
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self.clock, self._rng)
 
 
 async def list_archive(

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from casque.clock import SystemClock, system_random
 from casque.codec.archive import HOUR_MS
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, Segment, decode_segment, previous, segment_key
 from casque.codec.ring import decode_ring
+from casque.environment import Environment
 from casque.errors import HistoryGoneError, RingError, StorageError
 from casque.journal.log.past import Past
 from casque.journal.log.reader import READ_AHEAD
@@ -26,7 +26,6 @@ from casque.scan.ahead import read_ahead
 from casque.scan.bucket import Bucket
 from casque.scan.shards import AT_ONCE, shard_store
 from casque.scan.splits import ArchiveObject
-from casque.settings import QueueSettings
 from casque.state import Limits
 from casque.state.events import Acked, Cancelled, Died
 from casque.storage.port import Store, Stored
@@ -170,7 +169,7 @@ async def jobs_at(store: Store, position: int, *, has_log: bool) -> tuple[list[J
             raise StorageError(f"{KEY} is gone")
         jobs = list(DocumentCodec(KEY, "").decode(found.body, Limits()).jobs.values())
         return jobs, max((at for job in jobs for at in (job.created_ms, job.claimed_ms, job.beat_ms) if at), default=0)
-    past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+    past = Past(store, Environment())
     try:
         moment = await past.at_position(position)
     except HistoryGoneError:
@@ -183,4 +182,4 @@ def _decoded(body: bytes, queue_id: str, position: int) -> Segment:
 
 
 def _bucket(store: Store) -> Bucket:
-    return Bucket(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+    return Bucket(store, Environment())

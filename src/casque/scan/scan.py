@@ -12,7 +12,8 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from casque import checks
-from casque.clock import Clock, SystemClock, system_random
+from casque.clock import Clock, SystemClock
+from casque.environment import Environment
 from casque.errors import InvalidInputError
 from casque.scan import planning
 from casque.scan.bucket import Bucket
@@ -316,7 +317,7 @@ class _Opened:
         self.pid = os.getpid()
         self.runner = asyncio.Runner()
         self.store = store
-        self.buckets = Buckets(store, settings=settings, clock=clock, rng=system_random())
+        self.buckets = Buckets(store, Environment(settings, clock))
 
     def close(self, *, owns_store: bool) -> None:
         if owns_store:

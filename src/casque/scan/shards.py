@@ -13,13 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from casque import checks
-from casque.clock import Clock, Random
 from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, shard_prefix
+from casque.environment import Environment
 from casque.errors import InvalidInputError, RingError
 from casque.scan.bucket import Bucket
 from casque.scan.planning import SPLITS
 from casque.scan.splits import Extent
-from casque.settings import QueueSettings
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
 
@@ -81,16 +80,16 @@ def shard_key(shard: int, key: str) -> str:
 class Buckets:
     """The bucket of a queue, and those of its shards if it is a ring."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, env: Environment) -> None:
         self._store = store
         self._made: dict[int | None, Bucket] = {}
-        self._parts: dict[str, Any] = {"settings": settings, "clock": clock, "rng": rng}
+        self._env = env
         self._is_ring = False
 
     def of(self, shard: int | None) -> Bucket:
         bucket = self._made.get(shard)
         if bucket is None:
-            bucket = self._made[shard] = Bucket(shard_store(self._store, shard), **self._parts)
+            bucket = self._made[shard] = Bucket(shard_store(self._store, shard), self._env)
         return bucket
 
     async def ring(self) -> RingHead:

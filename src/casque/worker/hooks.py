@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from casque.service import Outcome
+from casque.tasks import Background
 from casque.telemetry import logger
 from casque.worker.claims import Claim
 from casque.worker.handlers import JobContext
@@ -63,7 +64,7 @@ class Hooks:
     def __init__(self, table: HookTable) -> None:
         self._table = {moment: tuple(hooks) for moment, hooks in table.items()}
         self._threads = Threads()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way = Background()
 
     @property
     def is_behind(self) -> bool:
@@ -89,17 +90,13 @@ class Hooks:
 
     async def close(self) -> None:
         """Wait for the hooks under way."""
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=HOOK_S)
-        for task in self._under_way:
-            task.cancel()
+        await self._under_way.ended(HOOK_S)
+        self._under_way.cancel()
         self._threads.close()
 
     def _call(self, hooks: Sequence[Hook], event: JobEvent) -> None:
         for hook in hooks:
-            task = asyncio.create_task(self._carry_out(hook, event))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._under_way.start(self._carry_out(hook, event))
 
     async def _carry_out(self, hook: Hook, event: JobEvent) -> None:
         try:

@@ -14,6 +14,7 @@ from casque.client.queue import Queue
 from casque.clock import Clock, Random, SystemClock, new_nonce, system_random, yield_once
 from casque.errors import CasqueError
 from casque.service import Lease
+from casque.tasks import Background
 from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
 from casque.worker.consumer import Consumer, ConsumerOptions
@@ -258,7 +259,7 @@ class _Shift:
         )
         self._ahead = 0
         self.reserved = 0
-        self._behind: set[asyncio.Task[None]] = set()
+        self._behind = Background()
 
     async def run(self, stopping: asyncio.Event) -> None:
         settling = asyncio.create_task(self._settler.run(), name="casque settler")
@@ -416,12 +417,7 @@ class _Shift:
         waiting = self._claims.waiting
         if waiting and self._clock.monotonic_ms() - waiting[0].beaten_ms > STALE_MS:
             self._ahead = 0
-            self._in_background(self._give_back())
-
-    def _in_background(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._behind.add(task)
-        task.add_done_callback(self._behind.discard)
+            self._behind.start(self._give_back())
 
     # --- Stopping ---
 
@@ -432,8 +428,7 @@ class _Shift:
             log.info("waiting up to %g s for %d running jobs", self._options.drain_s, len(tasks))
             await asyncio.wait(tasks, timeout=self._options.drain_s)
         await self._end_running()
-        if self._behind:
-            await asyncio.wait(self._behind, timeout=self._options.lease_s)
+        await self._behind.ended(self._options.lease_s)
         idle = asyncio.create_task(self._settler.wait_idle())
         try:
             # Outcomes still count until the leases expire.

@@ -21,6 +21,7 @@ from casque.clock import Random
 from casque.codec.log import decode_head, encode_head
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
+from casque.environment import Environment
 from casque.errors import InvalidInputError
 from casque.journal.discovery import find_leader
 from casque.service import Role
@@ -41,15 +42,7 @@ def broker(
 ) -> Broker:
     rng = Random(next(SEEDS))
     parts = Parts(store, DEFAULTS.with_changes(settings), layout=layout, clock=clock, rng=rng)
-    return Broker(
-        parts.committer(),
-        parts.history(),
-        address=address,
-        queue=parts.settings,
-        settings=SETTINGS,
-        clock=clock,
-        rng=rng,
-    )
+    return Broker(parts.committer(), parts, parts.history(), address=address, settings=SETTINGS)
 
 
 @asynccontextmanager
@@ -105,8 +98,8 @@ def job(name: str) -> JobSpec:
 def candidate(store: Any, clock: ManualClock, address: str, layout: str = "log") -> Election:
     rng = Random(next(SEEDS))
     settings = DEFAULTS.with_changes({"storage_patience": timedelta(seconds=1)})
-    committer = Parts(store, settings, layout=layout, clock=clock, rng=rng).committer()
-    return Election(committer, name=f"id of {address}", address=address, settings=SETTINGS, clock=clock, rng=rng)
+    parts = Parts(store, settings, layout=layout, clock=clock, rng=rng)
+    return Election(parts.committer(), parts, name=f"id of {address}", address=address, settings=SETTINGS)
 
 
 @LAYOUTS
@@ -370,7 +363,7 @@ async def test_who_loses_the_lead_with_a_commit_has_no_sign_of_life_to_give(layo
     await clock.advance(SETTINGS.lease.total_seconds())
     assert isinstance(await new.try_elect(), Elected)
     seen = await head_of(memory)
-    group = GroupCommit(old._committer, settings=DEFAULTS, clock=clock, rng=Random(1))
+    group = GroupCommit(old._committer, Environment(DEFAULTS, clock, Random(1)))
     await group.start()
     service = EmbeddedService(group, DEFAULTS)
     # Both are to be done when the deposed leader wakes up: the commit comes first, and ends its lead.

@@ -33,15 +33,7 @@ class Place:
 def broker(store: MemoryStore, address: str, place: Place, layout: str) -> Broker:
     clock, rng = ManualClock(), Random(address)
     parts = Parts(store, QueueSettings(), layout=layout, clock=clock, rng=rng)
-    return Broker(
-        parts.committer(),
-        address=address,
-        queue=parts.settings,
-        settings=BrokerSettings(),
-        clock=clock,
-        rng=rng,
-        place=place.find,
-    )
+    return Broker(parts.committer(), parts, address=address, settings=BrokerSettings(), place=place.find)
 
 
 @pytest.mark.parametrize("layout", ["log", "document"])

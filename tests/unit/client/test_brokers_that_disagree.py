@@ -12,6 +12,7 @@ from casque.client.connecting import AddressFinder
 from casque.client.queue import DEFAULTS
 from casque.client.remote import RemoteQueue, RemoteService
 from casque.clock import Random, SystemClock
+from casque.environment import Environment
 from casque.errors import NoLeaderError, QueueLedError, UnknownOutcomeError
 from casque.worker.patience import Patience
 
@@ -42,9 +43,7 @@ def asked(first: Exception | None = None) -> RemoteQueue:
     return RemoteQueue(
         AddressFinder(sorted(brokers)),
         lambda address: cast(RemoteService, brokers[address]),
-        settings=replace(DEFAULTS, storage_patience=timedelta(milliseconds=50)),
-        clock=SystemClock(),
-        rng=Random("disagree"),
+        Environment(replace(DEFAULTS, storage_patience=timedelta(milliseconds=50)), SystemClock(), Random("disagree")),
     )
 
 

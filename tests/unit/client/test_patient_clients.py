@@ -11,6 +11,7 @@ from casque import Outcome, Queue
 from casque.client.connecting import AddressFinder
 from casque.client.remote import RemoteQueue
 from casque.clock import Random
+from casque.environment import Environment
 from casque.errors import (
     CasqueError,
     InvalidInputError,
@@ -24,7 +25,6 @@ from casque.errors import (
 )
 from casque.service import QueueService
 from casque.service.requests import Ack, Cancel, Dequeue, Enqueue, Find, Request, Retry, Settle
-from casque.settings import QueueSettings
 from casque.testing.clock import ManualClock
 from casque.transport.border import Limits
 from casque.types import JobRecord, JobSpec
@@ -53,9 +53,7 @@ async def test_a_wait_that_is_longer_than_a_broker_allows_is_several_calls() -> 
     queue = RemoteQueue(
         AddressFinder([broker.address]),
         lambda _address: broker,  # type: ignore[arg-type, return-value]
-        settings=QueueSettings(),
-        clock=clock,
-        rng=Random(1),
+        Environment(clock=clock, rng=Random(1)),
     )
     begun_ms = clock.monotonic_ms()
     waiting = asyncio.create_task(queue.dequeue(entrypoints=None, limit=1, wait_s=600))
@@ -96,9 +94,7 @@ async def test_outcomes_whose_answer_was_lost_are_told_again_and_happen_once() -
         queue = RemoteQueue(
             AddressFinder([broker.address]),
             lambda _address: broker,  # type: ignore[arg-type, return-value]
-            settings=QueueSettings(),
-            clock=clock,
-            rng=Random(1),
+            Environment(clock=clock, rng=Random(1)),
         )
         telling = asyncio.create_task(
             queue.settle([Outcome(first.id, first.token), Outcome(second.id, second.token + 7)])
@@ -134,9 +130,7 @@ async def test_closing_a_queue_ends_the_calls_of_its_callers_and_cancels_none_of
     queue = RemoteQueue(
         finder,
         lambda _address: Empty(clock),  # type: ignore[arg-type, return-value]
-        settings=QueueSettings(),
-        clock=clock,
-        rng=Random(1),
+        Environment(clock=clock, rng=Random(1)),
     )
     calls = [asyncio.create_task(queue.stats()) for _ in range(3)]
     left = asyncio.create_task(queue.stats())
@@ -186,9 +180,7 @@ async def test_a_refusal_does_not_take_back_an_attempt_that_may_still_arrive(
     queue = RemoteQueue(
         AddressFinder([broker.address]),
         lambda _address: broker,  # type: ignore[arg-type, return-value]
-        settings=QueueSettings(),
-        clock=clock,
-        rng=Random(1),
+        Environment(clock=clock, rng=Random(1)),
     )
     asking = asyncio.ensure_future(queue.call(asked))
     while not asking.done():

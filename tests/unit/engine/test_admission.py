@@ -31,12 +31,12 @@ from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random, yield_once
 from casque.codec.staged import checked
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.journal import sweeper
 from casque.journal.convert import Converter
 from casque.journal.log import contention, pace
 from casque.journal.verify import Verdict, Verifier
 from casque.service.requests import Enqueue
-from casque.settings import QueueSettings
 from casque.state import Admit, Limits, State
 from casque.state.events import Admitted
 from casque.storage.memory import MemoryStore
@@ -55,7 +55,7 @@ def opened(store: Any, layout: str = "log", clock: ManualClock | None = None, **
 
 
 async def staged(store: Store, jobs: StagedJobs, clock: ManualClock | None = None) -> StagedPart:
-    staging = Staging(store, settings=QueueSettings(), clock=clock or ManualClock(), rng=Random(next(SEEDS)))
+    staging = Staging(store, Environment(clock=clock or ManualClock(), rng=Random(next(SEEDS))))
     return await staging.put(checked(jobs), "t")
 
 
@@ -70,7 +70,7 @@ async def body(store: Store, key: str) -> bytes:
 
 
 async def verified(store: Store) -> Verdict:
-    return await Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(1)).verify()
+    return await Verifier(store, Environment(clock=ManualClock(), rng=Random(1))).verify()
 
 
 def jobs(*ids: str, **more: Any) -> StagedJobs:
@@ -202,7 +202,7 @@ async def test_a_batch_that_was_admitted_long_ago_is_repeated_without_its_parts(
 
 async def test_jobs_that_nobody_checked_are_refused() -> None:
     store = MemoryStore()
-    staging = Staging(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(1))
+    staging = Staging(store, Environment(clock=ManualClock(), rng=Random(1)))
     part = await staging.put(StagedJobs(["a", ""], "task", b""), "t")
     async with opened(store) as q:
         with pytest.raises(InvalidInputError, match="row 1: id must be 1 to 256") as refused:
@@ -316,9 +316,7 @@ async def test_a_queue_with_admissions_is_converted_there_and_back() -> None:
     parts = await history(store)
     before = (await verified(store)).digest
     for layout in ("document", "log"):
-        converter = Converter(
-            store, settings=QueueSettings(), clock=ManualClock(), rng=Random(3), say=lambda _text: None
-        )
+        converter = Converter(store, Environment(clock=ManualClock(), rng=Random(3)), say=lambda _text: None)
         assert (await converter.convert(layout)).digest == before
         assert (await verified(store)).digest == before
         for part in parts:

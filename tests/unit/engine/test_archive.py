@@ -27,12 +27,12 @@ from casque import (
 from casque.clock import Random
 from casque.codec.archive import Range, archive_key, parse_key
 from casque.codec.log import decode_head, encode_head
+from casque.environment import Environment
 from casque.journal import document
 from casque.journal.convert import Converter
 from casque.journal.log import archiver, pace
 from casque.journal.verify import Verifier
 from casque.service.requests import Dequeue, Enqueue, Nack
-from casque.settings import QueueSettings
 from casque.state import State
 from casque.state.job_life import LEASE_RAN_OUT
 from casque.storage.memory import MemoryStore
@@ -679,12 +679,12 @@ async def test_a_process_that_follows_others_deletes_what_was_archived_before_it
 
 
 async def converted(store: Store, layout: str) -> None:
-    converter = Converter(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(layout), say=lambda _: None)
+    converter = Converter(store, Environment(clock=ManualClock(), rng=Random(layout)), say=lambda _: None)
     assert (await converter.convert(layout)).changed
 
 
 async def verified(store: Store) -> int:
-    return (await Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(3)).verify()).archived
+    return (await Verifier(store, Environment(clock=ManualClock(), rng=Random(3))).verify()).archived
 
 
 @BOTH

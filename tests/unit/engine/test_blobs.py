@@ -29,6 +29,7 @@ from casque.codec.blobs import blob_key
 from casque.codec.staged import StagedJobs, checked
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
+from casque.environment import Environment
 from casque.journal.convert import Converter
 from casque.journal.log import pace
 from casque.journal.verify import Verifier
@@ -552,8 +553,8 @@ async def test_snapshots_conversions_and_verify_know_large_payloads(monkeypatch:
             await q.enqueue("send", LARGE + b"%d" % n)
     for layout in ("document", "log"):
         settings, clock = QueueSettings(), ManualClock()
-        await Converter(store, settings=settings, clock=clock, rng=Random(layout), say=lambda _: None).convert(layout)
-        await Verifier(store, settings=settings, clock=clock, rng=Random(1)).verify()
+        await Converter(store, Environment(settings, clock, Random(layout)), say=lambda _: None).convert(layout)
+        await Verifier(store, Environment(settings, clock, Random(1))).verify()
         async with opened(store) as q:
             assert [job.payload[-1:] for job in await q.jobs()] == [b"%d" % n for n in range(6)]
     first, *_ = await keys(store)
@@ -561,7 +562,7 @@ async def test_snapshots_conversions_and_verify_know_large_payloads(monkeypatch:
     assert isinstance(read, Stored)
     await store.delete(first)
     await store.create(first + "0", read.body)
-    verdict = await Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(1)).verify()
+    verdict = await Verifier(store, Environment(clock=ManualClock(), rng=Random(1))).verify()
     missing, spare = verdict.notes[-2:]
     assert missing.startswith(f"{first} is missing: the payload of job")
     assert spare == "1 objects below blobs/ belong to no job, and are swept when they are old"

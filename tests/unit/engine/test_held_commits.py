@@ -13,7 +13,7 @@ from casque.codec.head import KEY
 from casque.codec.log import decode_head, encode_head
 from casque.engine import feed
 from casque.engine.held_commits import LOOK_S, HeldCommits
-from casque.settings import QueueSettings
+from casque.environment import Environment
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
 from casque.testing.clock import ManualClock
@@ -42,7 +42,7 @@ class Reader:
     def __init__(self, store: MemoryStore, held: HeldCommits, clock: ManualClock) -> None:
         self._clock = clock
         self._events: AsyncGenerator[QueueEvent] = feed.follow(
-            store, 0, for_ever=False, settings=QueueSettings(), clock=clock, rng=Random(1), held=held
+            store, 0, Environment(clock=clock, rng=Random(1)), for_ever=False, held=held
         )
         self.added: list[str] = []
 

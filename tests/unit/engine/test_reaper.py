@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from casque.clock import Random
 from casque.engine.reaper import SLACK, Reaper
+from casque.environment import Environment
 from casque.service import Outcome
 from casque.service.requests import Dequeue, Enqueue, Heartbeat, Settle
+from casque.settings import QueueSettings
 from casque.state import Expire, Observed, State
 from casque.state.commands import Command
 from casque.testing.clock import ManualClock
@@ -22,7 +26,9 @@ class Watched:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.state = State()
-        self.reaper = Reaper(self.clock, Random(7), LEASE_S * 1000)
+        self.reaper = Reaper(
+            Environment(QueueSettings(stale_timeout=timedelta(seconds=LEASE_S)), self.clock, Random(7))
+        )
 
     def do(self, command: Command) -> object:
         answer = self.state.execute(command, self.clock.wall_ms())

@@ -19,10 +19,11 @@ from casque.codec import snapshot
 from casque.codec.digest import state_digest
 from casque.codec.head import Owner
 from casque.codec.log import Mode, decode_head, encode_head, segment_key
+from casque.environment import Environment
 from casque.errors import UnknownOutcomeError
-from casque.journal.chosen import ChosenJournal
 from casque.journal.convert import Converted, Converter
 from casque.journal.log import LogJournal, contention, pace, snapshots
+from casque.journal.opening import open_journal
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.state import Limits, State
@@ -44,17 +45,17 @@ async def opened(store: Any, layout: str = "log", **settings: Any) -> AsyncItera
 
 
 async def convert(store: Any, layout: str, **settings: Any) -> Converted:
-    parts = {"settings": QueueSettings(**settings), "clock": ManualClock(), "rng": Random(next(SEEDS))}
-    return await Converter(store, **parts, say=lambda _: None).convert(layout)  # type: ignore[arg-type]
+    env = Environment(QueueSettings(**settings), ManualClock(), Random(next(SEEDS)))
+    return await Converter(store, env, say=lambda _: None).convert(layout)
 
 
 async def verify(store: Any) -> None:
-    await Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(next(SEEDS))).verify()
+    await Verifier(store, Environment(clock=ManualClock(), rng=Random(next(SEEDS)))).verify()
 
 
 async def state_of(store: Any) -> State:
-    journal = ChosenJournal(store, layout="log", settings=QueueSettings(), clock=ManualClock(), rng=Random(next(SEEDS)))
-    return await journal.load()
+    opened = await open_journal(store, Environment(clock=ManualClock(), rng=Random(next(SEEDS))), layout="log")
+    return opened.state
 
 
 async def layout_of(store: MemoryStore) -> str:
@@ -420,9 +421,7 @@ async def test_a_switch_whose_reply_is_lost_is_settled_by_reading_back(layout: s
     expected = state_digest(await state_of(memory))
     clock = ManualClock()
 
-    converter = Converter(
-        Deaf(memory), settings=QueueSettings(), clock=clock, rng=Random(next(SEEDS)), say=lambda _: None
-    )
+    converter = Converter(Deaf(memory), Environment(clock=clock, rng=Random(next(SEEDS))), say=lambda _: None)
     converting = asyncio.create_task(converter.convert(OTHER[layout]))
     await clock.advance(5)
     assert (await converting).changed
@@ -440,9 +439,7 @@ async def test_a_switch_that_nobody_answers_is_unknown_and_the_queue_is_whole() 
         await fill(q)
     clock = ManualClock()
 
-    converter = Converter(
-        Silent(memory), settings=QueueSettings(), clock=clock, rng=Random(next(SEEDS)), say=lambda _: None
-    )
+    converter = Converter(Silent(memory), Environment(clock=clock, rng=Random(next(SEEDS))), say=lambda _: None)
     converting = asyncio.create_task(converter.convert("log"))
     await clock.advance(60)
     with pytest.raises(UnknownOutcomeError):
@@ -553,9 +550,7 @@ async def test_a_job_that_is_archived_before_it_is_read_does_not_stay_in_the_sta
     await store.delete(acked)
     journal = LogJournal(
         store,
-        settings=QueueSettings(),
-        clock=ManualClock(),
-        rng=Random(next(SEEDS)),
+        Environment(clock=ManualClock(), rng=Random(next(SEEDS))),
         limits=Limits(finished=True),
     )
     state = await journal.load()

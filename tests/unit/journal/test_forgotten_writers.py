@@ -16,10 +16,10 @@ from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import SnapshotRef, Tip, View, digest
 from casque.codec.snapshot import decode_snapshot, encode_jobs, encode_snapshot
+from casque.environment import Environment
 from casque.journal.convert import Converter
 from casque.journal.log import pace
 from casque.service.requests import Enqueue
-from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Stored, Unknown, Won
@@ -241,7 +241,7 @@ def test_a_full_table_of_an_older_release_counts_as_having_forgotten(writers: in
 async def test_a_conversion_keeps_what_was_forgotten() -> None:
     store, clock = MemoryStore(), ManualClock()
     await others(store, "log", clock, REMEMBERED + 5)
-    converter = Converter(store, settings=QueueSettings(), clock=clock, rng=Random(1), say=lambda _: None)
+    converter = Converter(store, Environment(clock=clock, rng=Random(1)), say=lambda _: None)
     await converter.convert("document")
     read = await store.get(KEY)
     assert isinstance(read, Stored)

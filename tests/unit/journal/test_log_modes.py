@@ -18,12 +18,13 @@ from casque.clock import Random
 from casque.codec.head import Owner
 from casque.codec.log import decode_head, encode_head
 from casque.engine.committer import Committer
+from casque.environment import Environment
 from casque.journal.log import LogJournal, pace, snapshots
 from casque.journal.log.contention import ALONE_COMMITS
 from casque.journal.log.journal import HOLDS_MAX
+from casque.journal.opening import open_journal
 from casque.journal.port import Batch, Landed
 from casque.service.requests import Enqueue
-from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Store, Stored
@@ -65,9 +66,8 @@ CLOCK = ManualClock()
 
 
 def a_committer(store: Store) -> Committer:
-    settings, rng = QueueSettings(), Random(next(SEEDS))
-    journal = LogJournal(store, settings=settings, clock=CLOCK, rng=rng)
-    return Committer(journal, settings=settings, clock=CLOCK, rng=rng)
+    env = Environment(clock=CLOCK, rng=Random(next(SEEDS)))
+    return Committer(partial(open_journal, store, env, layout="log"), env)
 
 
 def one_more(decided: list[int], number: int, state: State, now_ms: int) -> None:
@@ -222,7 +222,7 @@ class Broker:
     """The least that leads: a journal, its state, and batches by number."""
 
     def __init__(self, store: MemoryStore, name: str) -> None:
-        self.journal = LogJournal(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(next(SEEDS)))
+        self.journal = LogJournal(store, Environment(clock=ManualClock(), rng=Random(next(SEEDS))))
         self.state = State()
         self._name = name
         self._numbers = count(1)

@@ -23,12 +23,12 @@ from casque.codec.staged import checked
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import CASConflictError, StorageError, ZoneMovedError
 from casque.ring.admissions import ADMISSIONS, Batch, _shares
 from casque.ring.numbers import inner
 from casque.service import requests
 from casque.service.requests import Enqueue
-from casque.settings import QueueSettings
 from casque.state import Admit, AdoptRing, State
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
@@ -61,7 +61,7 @@ async def resize(store: MemoryStore, shards: int) -> None:
 
 async def staged(store: Any, jobs: StagedJobs) -> StagedPart:
     parts = parts_of(store)
-    staging = Staging(store, settings=QueueSettings(), clock=parts.clock, rng=Random(next(SEEDS)))
+    staging = Staging(store, Environment(clock=parts.clock, rng=Random(next(SEEDS))))
     return await staging.put(checked(jobs), "t")
 
 
@@ -365,7 +365,7 @@ async def test_large_payloads_are_moved_beside_the_shard() -> None:
 async def test_what_nobody_admitted_is_swept_by_its_age_and_not_while_a_batch_is_under_way() -> None:
     store, clock = Blocked(), ManualClock()
     await Parts(store, DEFAULTS, clock=clock).builder().create(2)
-    staging = Staging(store, settings=QueueSettings(), clock=clock, rng=Random(1))
+    staging = Staging(store, Environment(clock=clock, rng=Random(1)))
     forgotten = await staging.put(zoned("forgotten"), "t")
     begun = await staging.put(zoned("begun"), "t")
     async with Queue.open(store, clock=clock, storage_patience=SHORT) as queue:

@@ -6,6 +6,7 @@ import pytest
 
 from casque.clock import Random
 from casque.codec.member import decode_member, member_key
+from casque.environment import Environment
 from casque.errors import StorageError
 from casque.ring.members import FORGOTTEN_LEASES, Members, addresses
 from casque.settings import BrokerSettings
@@ -22,7 +23,7 @@ BEAT_S = SETTINGS.heartbeat.total_seconds()
 
 
 def member(store: MemoryStore | GatedStore, clock: ManualClock, name: str) -> Members:
-    return Members(store, f"{name}:7700", settings=SETTINGS, clock=clock, rng=Random(name))
+    return Members(store, f"{name}:7700", Environment(clock=clock, rng=Random(name)), settings=SETTINGS)
 
 
 async def passes(clock: ManualClock, seconds: float, *, looking: Members, beating: tuple[Members, ...] = ()) -> None:
@@ -116,7 +117,7 @@ async def test_one_that_is_dead_stays_dead_however_late_the_looks_are(late: floa
     store, clock = MemoryStore(), ManualClock()
     settings = BrokerSettings(lease=2 * SETTINGS.heartbeat)
     one, dead, well = (
-        Members(store, f"{name}:7700", settings=settings, clock=clock, rng=Random(name)) for name in "abc"
+        Members(store, f"{name}:7700", Environment(clock=clock, rng=Random(name)), settings=settings) for name in "abc"
     )
     await dead.beat()
     await well.beat()
@@ -142,7 +143,7 @@ async def test_an_outage_of_the_store_is_not_taken_for_the_death_of_the_others()
     settings = BrokerSettings(lease=2 * SETTINGS.heartbeat)
     store = GatedStore(shared)
     one, other = (
-        Members(place, f"{name}:7700", settings=settings, clock=clock, rng=Random(name))
+        Members(place, f"{name}:7700", Environment(clock=clock, rng=Random(name)), settings=settings)
         for place, name in ((store, "one"), (shared, "other"))
     )
     await other.beat()
@@ -176,7 +177,7 @@ async def test_one_that_lives_under_the_same_address_is_a_twin_and_one_that_died
     store, clock = MemoryStore(), ManualClock()
     one, again = (
         member(store, clock, "one"),
-        Members(store, "one:7700", settings=SETTINGS, clock=clock, rng=Random("again")),
+        Members(store, "one:7700", Environment(clock=clock, rng=Random("again")), settings=SETTINGS),
     )
     await one.beat()
     await again.look()

@@ -74,7 +74,7 @@ async def _release(store: Store, settings: BrokerSettings) -> str | None:
 
 async def _release_ring(parts: Parts, settings: BrokerSettings) -> str | None:
     """Release all shards, if all brokers stay silent for a lease."""
-    members = Members(parts.store, "released", settings=settings, clock=parts.clock, rng=parts.rng)
+    members = Members(parts.store, "released", parts, settings=settings)
     await members.look()
     ends_ms = parts.clock.monotonic_ms() + settings.lease.total_seconds() * 1000
     while members.alive() and parts.clock.monotonic_ms() <= ends_ms + settings.heartbeat.total_seconds() * 1000:
@@ -105,11 +105,10 @@ async def _take_and_resign(
         return None
     election = Election(
         committer,
+        parts,
         name=new_id(parts.rng),
         address="released",
         settings=settings,
-        clock=parts.clock,
-        rng=parts.rng,
         gone=gone,
     )
     while not isinstance(result := await election.try_elect(), Elected):

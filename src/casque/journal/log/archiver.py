@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 
 from casque.codec.archive import Range, archived_bytes
 from casque.codec.log import LogHead
+from casque.environment import Patience
 from casque.journal import archive
 from casque.journal.archive import write_range
 from casque.journal.log.register import HeadRegister
-from casque.journal.patience import Patience
 from casque.state import State
 from casque.state.staged import position_of
 from casque.storage.port import Store

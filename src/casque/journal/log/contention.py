@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casque.clock import Clock, Random
+from casque.environment import Environment
 
 ALONE_COMMITS = 8
 """Commits in a row, without another writer's in between, before a writer takes the queue for itself."""
@@ -22,9 +22,9 @@ next attempt as the winner does, and would otherwise lose in step for ever."""
 class Contention:
     """Fairness only: a wrong guess costs a few requests, and is safe."""
 
-    def __init__(self, clock: Clock, rng: Random) -> None:
-        self._clock = clock
-        self._rng = rng
+    def __init__(self, env: Environment) -> None:
+        self._clock = env.clock
+        self._rng = env.rng
         self._wins = 0
         self._won_ms = 0
         self._took_ms = 0

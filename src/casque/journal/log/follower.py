@@ -7,14 +7,12 @@ floor.
 
 from __future__ import annotations
 
-from casque.clock import Clock, Random
 from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, START, LogHead, Segment, digest, previous, segment_key
+from casque.environment import Environment
 from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
-from casque.journal.patience import Patience
-from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored
 
 STAGED_MAX = 100_000
@@ -28,13 +26,11 @@ STARTS_MAX = 20
 class Follower:
     """Yields the commits of a log in order, each of them once, and tracks the position."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, env: Environment) -> None:
         self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
-        self._head = HeadRegister(store, self._patience)
-        self._reader = Reader(store, self._patience)
+        self._env = env
+        self._head = HeadRegister(store, env.patience)
+        self._reader = Reader(store, env.patience)
         self._ahead = 1
         self._chain: str | None = None
         """The digest of the segment at `position`; None if that one is collected: then the next one names it."""
@@ -149,9 +145,6 @@ class Follower:
         """The last full slot. Above the floor there are no gaps, so a few reads find it in a log of any length."""
         low = max(head.snapshot.position if head.snapshot is not None else 0, head.floor)
         return await self._reader.end(low)
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
 
 
 def _cut(read: Bodies) -> None:

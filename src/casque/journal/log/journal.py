@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from casque.clock import Clock, Random, new_id, new_nonce, yield_once
+from casque.clock import new_id, new_nonce, yield_once
 from casque.codec.head import FORMAT, Owner
 from casque.codec.log import (
     SEGMENTS,
@@ -32,6 +32,7 @@ from casque.codec.log import (
     replay,
     segment_position,
 )
+from casque.environment import Environment
 from casque.errors import (
     CasqueError,
     CorruptQueueError,
@@ -53,7 +54,7 @@ from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
-from casque.settings import QueueSettings, milliseconds
+from casque.settings import milliseconds
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored, Watched
 from casque.telemetry import logger
@@ -70,17 +71,15 @@ class LogJournal(Replica):
 
     whole = False
 
-    def __init__(
-        self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, limits: Limits | None = None
-    ) -> None:
-        super().__init__(store, settings=settings, clock=clock, rng=rng, limits=limits)
-        self._archiver = Archiver(store, self._head, self._patience)
-        self._sweeper = Sweeper(store, clock)
-        self._archive_retention = ArchiveRetention(store, settings=settings, clock=clock)
-        self._archive_pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval))
-        self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
-        self._pace = Pace(clock, rng)
-        self._contention = Contention(clock, rng)
+    def __init__(self, store: Store, env: Environment, *, limits: Limits | None = None) -> None:
+        super().__init__(store, env, limits=limits)
+        self._archiver = Archiver(store, self._head, env.patience)
+        self._sweeper = Sweeper(store, env.clock)
+        self._archive_retention = ArchiveRetention(store, env)
+        self._archive_pace = ArchivePace(env)
+        self._snapshots = SnapshotWriter(store, env)
+        self._pace = Pace(env)
+        self._contention = Contention(env)
         self._lease_ms = 0
 
     # --- Following ---
@@ -134,7 +133,7 @@ class LogJournal(Replica):
 
     async def _be_there(self, batch: Batch) -> None:
         if self._head.known is None:
-            head = LogHead(format=FORMAT, queue_id=new_id(self._rng), version=1, writer=batch.writer)
+            head = LogHead(format=FORMAT, queue_id=new_id(self._env.rng), version=1, writer=batch.writer)
             self._heed(await self._head.create(head))
 
     def undo(self, state: State) -> None:
@@ -157,7 +156,7 @@ class LogJournal(Replica):
         return await place(
             self._store,
             self._reader,
-            self._patience,
+            self._env.patience,
             queue_id=self._head.queue_id,
             position=position,
             chain=self._tip.chain,
@@ -180,7 +179,7 @@ class LogJournal(Replica):
         that was collected, so the table of writers decides."""
         self.undo(state)
         try:
-            fresh = await self._patience().insist(self.load)
+            fresh = await self._env.patience().insist(self.load)
         except (StorageError, CorruptQueueError) as error:
             raise _unconfirmed(state.position + 1, error) from error
         landed = fresh.fate(batch.writer, batch.number, tried=state.position + 1)
@@ -201,7 +200,7 @@ class LogJournal(Replica):
             return Conflict(Refreshed(state, self._apply(state, others.found), certain=False))
         # The permission to write has changed, or the base of this state was collected: read the head first.
         try:
-            return Conflict(await self._patience().insist(lambda: self.refresh(state)))
+            return Conflict(await self._env.patience().insist(lambda: self.refresh(state)))
         except StorageError as error:
             raise _unconfirmed(state.position + 1, error) from error
 
@@ -272,7 +271,7 @@ class LogJournal(Replica):
     async def hold(self, state: State, batch: Batch) -> Refreshed:
         """Alone for a while: take the queue exclusively, unless that turns out to be difficult."""
         self._contention.claimed()
-        owner = Owner(batch.writer, new_nonce(self._rng))
+        owner = Owner(batch.writer, new_nonce(self._env.rng))
         for _ in range(HOLDS_MAX):
             began_ms = self._clock.monotonic_ms()
             claim = await self._claim_head(owner, batch, Mode.EXCLUSIVE)
@@ -451,7 +450,7 @@ class LogJournal(Replica):
             head,
             ref,
             writer=writer,
-            retention_ms=milliseconds(self._settings.retention),
+            retention_ms=milliseconds(self._env.settings.retention),
             archived=self._archived_at(head, view),
         )
         if newer is not None and await self._head.replace(newer):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from casque.clock import Clock, Random
 from casque.codec.log import LogHead, SnapshotRef
+from casque.environment import Environment
 
 SNAPSHOT_SEGMENTS = 512
 SNAPSHOT_BYTES = 4 * 1024 * 1024
@@ -19,9 +19,9 @@ together, and save little for readers, who have to read those megabytes first.
 class Pace:
     """Measures the log since the last snapshot, of all writers."""
 
-    def __init__(self, clock: Clock, rng: Random) -> None:
-        self._clock = clock
-        self._rng = rng
+    def __init__(self, env: Environment) -> None:
+        self._clock = env.clock
+        self._rng = env.rng
         self._newest: SnapshotRef | None = None
         self.restart()
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
-from casque.clock import Clock, Random
 from casque.codec.admission import Staged
 from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, replay
+from casque.environment import Environment
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
-from casque.journal.patience import Patience
-from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.port import Store, Stored
 from casque.types import from_ms
@@ -35,12 +33,10 @@ class Moment(msgspec.Struct, frozen=True):
 class Past:
     """The history of one log queue, as far back as it is kept."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
-        self._head = HeadRegister(store, self._patience)
-        self._reader = Reader(store, self._patience)
+    def __init__(self, store: Store, env: Environment) -> None:
+        self._env = env
+        self._head = HeadRegister(store, env.patience)
+        self._reader = Reader(store, env.patience)
 
     async def at_position(self, position: int | None) -> Moment:
         """The queue after this commit; None for the last one.
@@ -85,7 +81,7 @@ class Past:
             stretch = await self._stretch(refs[-1] if refs else None, until=None)
             if stretch is None:
                 continue
-            latest_ms = max(self._clock.wall_ms(), stretch.at_ms)
+            latest_ms = max(self._env.clock.wall_ms(), stretch.at_ms)
             if at_ms > latest_ms:
                 raise InvalidInputError(
                     f"{_text(at_ms)} is in the future: this queue can be read up to {_text(latest_ms)}, "
@@ -140,9 +136,6 @@ class Past:
             if len(some.bodies) < min(left, READ_AHEAD):
                 return Bodies(bodies, some.gap, staged)
         return Bodies(bodies, None, staged)
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
 
 
 class _Stretch:

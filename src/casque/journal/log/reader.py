@@ -13,8 +13,8 @@ from casque.codec.admission import Staged, expanded, named_parts
 from casque.codec.log import Segment, SnapshotRef, Tip, decode_segment, digest, segment_key
 from casque.codec.snapshot import Restoring
 from casque.codec.staged import StagedJobs, decode_columns, missing_part
+from casque.environment import Patience
 from casque.errors import CorruptQueueError
-from casque.journal.patience import Patience
 from casque.journal.staged import specs_of
 from casque.state import Limits, State
 from casque.storage.port import Read, Store, Stored

@@ -7,8 +7,8 @@ from typing import assert_never
 
 from casque.codec.head import KEY, check_same_queue, gone
 from casque.codec.log import LogHead, decode_head, encode_head
+from casque.environment import Patience
 from casque.errors import StorageError
-from casque.journal.patience import Patience
 from casque.journal.tries import Tries
 from casque.storage.port import Missing, Store, Stored, Unchanged, Won
 

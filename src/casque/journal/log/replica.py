@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from enum import Enum, auto
 
-from casque.clock import Clock, Random
 from casque.codec.log import LogHead, Mode, Tip, replay, segment_key
+from casque.environment import Environment
 from casque.errors import LeadershipLostError, StorageError
 from casque.journal.log.reader import READ_AHEAD, Placed, Reader, Tail, linked, lost
 from casque.journal.log.register import HeadRegister
-from casque.journal.patience import Patience
 from casque.journal.port import Refreshed
-from casque.settings import QueueSettings
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored
 
@@ -31,16 +29,13 @@ class Stance(Enum):
 class Replica:
     """Loads a log and follows it. A segment counts as history only once the head was read after it."""
 
-    def __init__(
-        self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, store: Store, env: Environment, *, limits: Limits | None = None) -> None:
         self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
-        self._limits = limits or Limits(finished=settings.archive)
-        self._head = HeadRegister(store, self._patience)
-        self._reader = Reader(store, self._patience)
+        self._env = env
+        self._clock = env.clock
+        self._limits = limits or Limits(finished=env.settings.archive)
+        self._head = HeadRegister(store, env.patience)
+        self._reader = Reader(store, env.patience)
         # The standing of this process. Changed only by the operation in flight, never by maintenance.
         self._stance = Stance.OPEN
         self._mode = Mode.OPEN
@@ -59,7 +54,7 @@ class Replica:
         # A process that starts again has no privileges, whatever it was before.
         self._stance = Stance.OPEN
         for _ in range(LOADS_MAX):
-            head = self._head.adopt(found) if found is not None else await self._patience().insist(self._head.find)
+            head = self._head.adopt(found) if found is not None else await self._env.patience().insist(self._head.find)
             found = None
             if head is None:
                 self._tip, self._verified = Tip(), 0
@@ -144,6 +139,3 @@ class Replica:
                 raise LeadershipLostError(head.owner.address if head.owner is not None else None)
             self._stance = Stance.OPEN
         self._epoch, self._mode = head.epoch, head.mode
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)

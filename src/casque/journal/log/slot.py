@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from casque.codec.log import segment_key
+from casque.environment import Patience
 from casque.errors import StorageError
 from casque.journal.log.reader import Reader, Tail
-from casque.journal.patience import Patience
 from casque.journal.tries import Tries
 from casque.storage.port import Store, Won
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-from casque.clock import Clock, Random, new_nonce, yield_once
+from casque.clock import new_nonce, yield_once
 from casque.codec.log import LogHead, SnapshotRef, View, digest, snapshot_key
 from casque.codec.snapshot import Part, encode_jobs, encode_part, encode_snapshot, part_key
+from casque.environment import Environment
 from casque.storage.port import Store, Won
 from casque.types import JobRecord
 
@@ -22,10 +23,10 @@ HASH_BYTES = 256 * 1024
 class SnapshotWriter:
     """Commits continue meanwhile: none waits for longer than one piece takes."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, env: Environment) -> None:
         self._store = store
-        self._clock = clock
-        self._rng = rng
+        self._clock = env.clock
+        self._rng = env.rng
 
     async def write(self, queue_id: str, view: View) -> SnapshotRef | None:
         """Write a snapshot; None if the store did not take it. Consumes the view.

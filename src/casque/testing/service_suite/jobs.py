@@ -8,9 +8,10 @@ import msgspec
 
 from casque.client.opening import as_store
 from casque.client.queue import DEFAULTS
-from casque.clock import SystemClock, new_id, system_random
+from casque.clock import new_id, system_random
 from casque.codec.staged import StagedJobs, checked
 from casque.engine.staging import Staging
+from casque.environment import Environment
 from casque.errors import CasqueError
 from casque.service import QueueEvent, QueueService
 from casque.types import JobRecord, JobSpec, StagedPart
@@ -31,7 +32,7 @@ async def about_jobs(service: QueueService, position: int) -> list[QueueEvent]:
 async def staged(place: str, jobs: StagedJobs) -> StagedPart:
     """These jobs as a part, as a `Stager` writes them."""
     store = as_store(place)
-    staging = Staging(store, settings=DEFAULTS, clock=SystemClock(), rng=system_random())
+    staging = Staging(store, Environment(DEFAULTS))
     if jobs.attempts_max is None:
         jobs = msgspec.structs.replace(jobs, attempts_max=DEFAULTS.max_attempts)
     try:

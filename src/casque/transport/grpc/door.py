@@ -13,6 +13,7 @@ from casque.clock import Clock, Random
 from casque.errors import CasqueError, InvalidInputError, LimitReachedError, NoLeaderError
 from casque.service import Host, QueueService, RingHost
 from casque.service.requests import Dequeue, GiveBack
+from casque.tasks import Background
 from casque.telemetry import logger
 from casque.transport import audit
 from casque.transport.border import Admit, Wrapper, principal_of
@@ -157,7 +158,7 @@ class Door:
         self._quiet_until_ms = 0
         self._patient: set[asyncio.Task[Any]] = set()
         self._cancelled_by_close: set[asyncio.Task[Any]] = set()
-        self._left: set[asyncio.Task[None]] = set()
+        self._left = Background()
 
     @asynccontextmanager
     async def entering(self, context: Any) -> AsyncIterator[Entered]:
@@ -253,9 +254,7 @@ class Door:
 
     def give_back(self, service: QueueService, jobs: list[JobRecord]) -> None:
         """Give back jobs whose claim never reached the caller: others need not wait for the leases to run out."""
-        task = asyncio.create_task(_give_back(service, jobs))
-        self._left.add(task)
-        task.add_done_callback(self._left.discard)
+        self._left.start(_give_back(service, jobs))
 
     # --- The end ---
 
@@ -266,8 +265,7 @@ class Door:
             task.cancel()
 
     async def settled(self) -> None:
-        if self._left:
-            await asyncio.wait(self._left)
+        await self._left.ended()
 
 
 class AtShard:

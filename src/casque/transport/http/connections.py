@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import h11
 
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, UnknownOutcomeError
+from casque.tasks import Background
 
 CONNECT_S = 5.0
 CLOSE_S = 1.0
@@ -49,13 +50,12 @@ class Connections:
         self._server_name = (server_name or parts.hostname) if self._tls is not None else None
         self._headers = [(b"Host", parts.netloc.rpartition("@")[2].encode()), *headers]
         self._idle: list[tuple[float, _Line]] = []
-        self._listening: set[asyncio.Task[None]] = set()
+        self._listening = Background()
         self._closed = False
 
     async def close(self) -> None:
         self._closed = True
-        if self._listening:
-            await asyncio.wait(self._listening)
+        await self._listening.ended()
         idle, self._idle = self._idle, []
         await asyncio.gather(*(line.end() for _, line in idle))
 
@@ -92,9 +92,7 @@ class Connections:
             kept = line.is_free()
         except asyncio.CancelledError:
             if unheard is not None and line.is_owed_an_answer():
-                listening = asyncio.create_task(line.last_words(unheard))
-                self._listening.add(listening)
-                listening.add_done_callback(self._listening.discard)
+                self._listening.start(line.last_words(unheard))
             raise
         finally:
             if line.is_left():

@@ -1,28 +1,42 @@
-"""How long a failing store is retried, and how the attempts are spaced."""
+"""What every part of a queue needs, as one value: settings, time, randomness, and patience with a failing store."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from casque.clock import Clock, Random
+from casque.clock import Clock, Random, SystemClock, system_random
 from casque.errors import StorageError, StoreAccessError, UnsafeStoreError
 from casque.settings import QueueSettings, milliseconds
 
 R = TypeVar("R")
 
 
+@dataclass(frozen=True)
+class Environment:
+    """Passed from part to part unchanged. Tests and the simulator bring their own clock and randomness."""
+
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    clock: Clock = field(default_factory=SystemClock)
+    rng: Random = field(default_factory=system_random)
+
+    def patience(self) -> Patience:
+        """Patience for one attempt at something: its deadline counts from now."""
+        return Patience(self)
+
+
 class Patience:
     """Capped exponential back-off with jitter, until a deadline on the monotonic clock."""
 
-    def __init__(self, settings: QueueSettings, clock: Clock, rng: Random) -> None:
-        self._clock = clock
-        self._rng = rng
-        self._delay_ms = milliseconds(settings.storage_backoff)
-        self._cap_ms = milliseconds(settings.storage_backoff_cap)
+    def __init__(self, env: Environment) -> None:
+        self._clock = env.clock
+        self._rng = env.rng
+        self._delay_ms = milliseconds(env.settings.storage_backoff)
+        self._cap_ms = milliseconds(env.settings.storage_backoff_cap)
         self.is_over = False
         """True if there was no time left at the last call of `wait`."""
-        self._deadline_ms = clock.monotonic_ms() + milliseconds(settings.storage_patience)
+        self._deadline_ms = env.clock.monotonic_ms() + milliseconds(env.settings.storage_patience)
 
     async def wait(self) -> bool:
         """Wait before the next attempt; False if there is no time for one."""
