@@ -41,14 +41,12 @@ def name(argument: str, value: Any, longest: int) -> str:
         raise InvalidInputError(f"{argument} must be a str, not {type(value).__name__}")
     if not value or len(value) > longest or not value.isprintable():
         raise InvalidInputError(f"{argument} must be 1 to {longest} printable characters, not {value[:80]!r}")
-    return value
+    return _plain_text(value)
 
 
 def payload(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return value if type(value) is bytes else bytes(memoryview(value))
     hint = "; encode it first, for example with .encode()" if isinstance(value, str) else ""
     raise InvalidInputError(f"payload must be bytes, not {type(value).__name__}{hint}")
 
@@ -58,13 +56,15 @@ def priority(value: Any) -> int:
         raise InvalidInputError(
             f"priority must be a whole number of at most 64 bits (lower runs first), not {shown(value)}"
         )
-    return value
+    return _plain_int(value)
 
 
 def max_attempts(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInputError(f"max_attempts must be a whole number from 1, not {shown(value)}")
-    return value
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _INT64:
+        raise InvalidInputError(
+            f"max_attempts must be a whole number from 1 to {_INT64 - 1}, or None for the setting, not {shown(value)}"
+        )
+    return _plain_int(value)
 
 
 def max_crashes(value: Any) -> int:
@@ -79,7 +79,7 @@ def result(value: Any) -> bytes | None:
 def headers(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(_is_text(k) and _is_text(v) for k, v in value.items()):
         raise InvalidInputError("headers must map str to str, in characters that UTF-8 has")
-    return dict(value)
+    return {_plain_text(k): _plain_text(v) for k, v in value.items()}
 
 
 PROGRESS_NOTE_MAX = 200
@@ -94,13 +94,17 @@ def progress(done: Any, total: Any = None, note: Any = None) -> Progress:
             raise InvalidInputError(f"progress: {what} must be a number from 0, not {shown(value)}")
     if note is not None and (not _is_text(note) or len(note) > PROGRESS_NOTE_MAX):
         raise InvalidInputError(f"progress: note must be a str of at most {PROGRESS_NOTE_MAX} characters")
-    return Progress(done, total, note)
+    return Progress(
+        _plain_number(done),
+        None if total is None else _plain_number(total),
+        None if note is None else _plain_text(note),
+    )
 
 
 def job_id(value: Any) -> str:
     if not _is_text(value):
-        raise InvalidInputError(f"job_id must be a str, not {type(value).__name__}")
-    return str(value)
+        raise InvalidInputError(f"job_id must be a str in characters that UTF-8 has, not {shown(value)}")
+    return _plain_text(value)
 
 
 def lease_token(value: Any) -> int:
@@ -111,9 +115,11 @@ def lease_token(value: Any) -> int:
 
 
 def token(value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _INT64:
         raise InvalidInputError(f"token must be the token of a claimed job, not {shown(value)}")
-    return value
+    return _plain_int(value)
 
 
 def request_id(value: Any) -> str | None:
@@ -166,7 +172,7 @@ def text(argument: str, value: Any, longest: int) -> str:
         raise InvalidInputError(f"{argument} must be a str in characters that UTF-8 has, not {type(value).__name__}")
     if len(value) > longest:
         raise InvalidInputError(f"{argument} must be at most {longest} characters, not {len(value)}")
-    return str(value)
+    return _plain_text(value)
 
 
 def blob(argument: str, value: Any, longest: int) -> bytes:
@@ -212,15 +218,17 @@ def shown(value: Any) -> str:
 
 
 def limit(value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise InvalidInputError(f"limit must be a whole number from 1, not {shown(value)}")
-    return value
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _INT64:
+        raise InvalidInputError(f"limit must be a whole number from 1 to {_INT64 - 1}, not {shown(value)}")
+    return _plain_int(value)
 
 
 def position(argument: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _INT64:
         raise InvalidInputError(f"{argument} must be a position, a whole number from 0, not {shown(value)}")
-    return value
+    return _plain_int(value)
 
 
 def entrypoints(value: Any) -> tuple[str, ...] | None:
@@ -375,3 +383,22 @@ def _is_text(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+# A commit and a packet hold plain values only. A text of a template engine or a number of an enum class is an ordinary
+# argument, and would fail there: after the border, with all calls of its batch.
+
+
+def _plain_text(value: str) -> str:
+    return value if type(value) is str else str.__str__(value)
+
+
+def _plain_int(value: int) -> int:
+    return value if type(value) is int else int.__int__(value)
+
+
+def _plain_number(value: float) -> float:
+    """Figures of numpy are floats, too."""
+    if isinstance(value, int):
+        return _plain_int(value)
+    return value if type(value) is float else float.__float__(value)

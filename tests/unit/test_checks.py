@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import pytest_asyncio
@@ -22,6 +22,7 @@ from casque import (
     QueueClosedError,
     checks,
 )
+from casque.service import Lease
 from casque.testing.clock import ManualClock
 from casque.types import Backoff
 
@@ -63,6 +64,7 @@ ENQUEUE_MORE: list[tuple[str, Any]] = [
     ("max_attempts", -1),
     ("max_attempts", 1.5),
     ("max_attempts", True),
+    ("max_attempts", 2**63),
     ("headers", {"a": 1}),
     ("headers", {1: "a"}),
     ("headers", "a=b"),
@@ -216,6 +218,50 @@ async def test_many_of_nothing_is_nothing(q: Queue[bytes]) -> None:
     await assert_untouched(q)
 
 
+class Marked(str):
+    """As template engines mark a text as safe."""
+
+    __slots__ = ()
+
+
+class Raw(bytes):
+    __slots__ = ()
+
+
+class Level(int):
+    pass
+
+
+class Figure(float):
+    """As numpy's float64."""
+
+
+@pytest.mark.parametrize("layout", ["log", "document"])
+async def test_values_of_derived_classes_are_stored_as_what_they_are(layout: Literal["log", "document"]) -> None:
+    url = f"memory://values-of-derived-classes-{layout}"
+    async with Queue.open(url, layout=layout) as q:
+        added = await q.enqueue(
+            Marked("task"),
+            Raw(b"data"),
+            priority=Level(3),
+            max_attempts=Level(2),
+            key=Marked("k"),
+            zone=Marked("z"),
+            headers={Marked("a"): Marked("b")},
+            request_id=Marked("r"),
+        )
+        await q.enqueue_many([(Marked("many"), b"1"), NewJob(Marked("many"), b"2", priority=Level(1))])
+        await q.reschedule(Marked(added.id), priority=Level(4))
+        [job] = await q.dequeue(Marked("task"), zone=Marked("z"))
+        progress = checks.progress(Figure(0.5), Level(1), Marked("half"))
+        assert await q.heartbeats([Lease(job.id, job.token, progress)]) == [None]
+        await q.settle([Outcome(Marked(job.id), job.token)])
+
+    async with Queue.open(url) as q:
+        assert (await anext(q.archive())).headers == {"a": "b"}
+        assert [(one.entrypoint, one.payload) for one in await q.jobs()] == [("many", b"1"), ("many", b"2")]
+
+
 @named(DEQUEUE)
 async def test_a_bad_dequeue_is_refused_by_name(q: Queue[bytes], argument: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=argument):
@@ -281,7 +327,7 @@ async def test_an_id_that_is_no_text_is_refused_and_harms_nobody_else(q: Queue[b
     await assert_untouched(q)
 
 
-@pytest.mark.parametrize("argument", [{"states": ["bogus"]}, {"limit": "1"}, {"limit": -1}])
+@pytest.mark.parametrize("argument", [{"states": ["bogus"]}, {"limit": "1"}, {"limit": -1}, {"limit": 2**63}])
 async def test_a_bad_listing_is_refused_by_name(q: Queue[bytes], argument: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(argument))):
         await q.jobs(**argument)

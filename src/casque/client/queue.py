@@ -421,6 +421,7 @@ class Queue(LeaseVerbs, Generic[T]):
         1
         """
         run_at_ms = self._run_at_ms(delay, run_at)
+        priority = None if priority is None else checks.priority(priority)
         asked = requests.Reschedule(checks.job_id(job_id), run_at_ms, priority, checks.request_id(request_id))
         asked.check()
         await self._service.call(asked)
@@ -899,11 +900,11 @@ class Queue(LeaseVerbs, Generic[T]):
             match job:
                 case (str() as entrypoint, payload):
                     checked = checks.entrypoint(entrypoint)
-                    specs.append(JobSpec(job_id, entrypoint, encode(payload), 0, None, attempts))
+                    specs.append(JobSpec(job_id, checked, encode(payload), 0, None, attempts))
                 case NewJob():
                     spec = self._spec(job_id, job, checked)
                     specs.append(spec)
-                    checked, before = job.entrypoint, (job, spec)
+                    checked, before = spec.entrypoint, (job, spec)
                 case _:
                     raise InvalidInputError(f"enqueue_many takes (entrypoint, payload) pairs or NewJob, not {job!r}")
         return tuple(specs)

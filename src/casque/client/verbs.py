@@ -106,11 +106,12 @@ def _ack(job: Job[Any]) -> Outcome:
     return Outcome(job.record.spec.id, job.record.token)
 
 
-def _outcome(one: Any, parts: Environment) -> Outcome:
+def _outcome(given: Any, parts: Environment) -> Outcome:
     """Complete and check an outcome: the queue itself does not check types."""
-    if type(one) is not Outcome:
-        raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(one).__name__}")
-    checks.job_id(one.job_id)
+    if type(given) is not Outcome:
+        raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(given).__name__}")
+    job_id = checks.job_id(given.job_id)
+    one = given if job_id is given.job_id else msgspec.structs.replace(given, job_id=job_id)
     checks.whole("token", one.token, 0)
     if is_silent_ack(one):
         return one
