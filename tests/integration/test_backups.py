@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from typer.testing import Result
@@ -27,10 +27,15 @@ from casque import (
     restore_queue,
 )
 from casque.app import BrokerServer, ServeOptions
+from casque.clock import SystemClock, system_random
 from casque.errors import CasqueError
+from casque.journal.copying import Copier
 from casque.journal.discovery import find_leader
-from casque.settings import BrokerSettings
+from casque.settings import BrokerSettings, QueueSettings
 from casque.storage.local import LocalStore
+from casque.storage.memory import MemoryStore
+from casque.storage.port import Read
+from casque.storage.prefixed import PrefixedStore
 from casque.transport.listening import Address
 from tests.integration.shell import casque
 
@@ -227,6 +232,87 @@ async def test_a_queue_is_not_copied_into_itself_or_around_itself(tmp_path: Path
             await backup_queue(url, target)
     assert not (tmp_path / "outer" / "q" / "backup").exists()
     assert (await backup_queue(url, f"{url}-backup")).jobs == 1
+
+
+async def test_a_queue_is_not_copied_into_itself_by_another_name_of_its_directory(tmp_path: Path) -> None:
+    url = (tmp_path / "q").as_uri()
+    async with Queue.open(url) as queue:
+        await queue.enqueue("send", b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "q", target_is_directory=True)
+    (tmp_path / "elsewhere").mkdir()
+    before = _paths(tmp_path)
+    for name in ("elsewhere/../q", "elsewhere/../q/backup", "link", "link/backup", "q/./backup"):
+        with pytest.raises(InvalidInputError, match=r"same place|inside each other"):
+            await backup_queue(url, f"file://{tmp_path}/{name}")
+    with pytest.raises(InvalidInputError, match=r"same place|inside each other"):
+        await restore_queue(f"file://{tmp_path}/link", f"file://{tmp_path}/q/restored")
+    assert _paths(tmp_path) == before
+
+
+def _paths(directory: Path) -> set[Path]:
+    return set(directory.rglob("*"))
+
+
+@pytest.mark.parametrize("kind", ["log", "document", "ring"])
+async def test_a_backup_names_a_payload_that_was_lost(tmp_path: Path, kind: str) -> None:
+    url, target = (tmp_path / "q").as_uri(), (tmp_path / "backup").as_uri()
+    await _create(url, kind)
+    async with Queue.open(url) as queue:
+        job = await queue.enqueue("work", LARGE, zone="one")
+        await queue.enqueue("work", b"small", zone="one")
+    [payload] = [path for path in _paths(tmp_path / "q") if path.parent.parent.name == "blobs"]
+    payload.unlink()
+
+    with pytest.raises(CorruptQueueError, match=f"payload of job {job.id} is missing") as raised:
+        await backup_queue(url, target)
+
+    assert raised.value.key.startswith("blobs/")
+    assert not (tmp_path / "backup" / "queue.json").exists()
+    async with Queue.open(url) as queue:
+        await queue.cancel(job.id)
+    assert (await backup_queue(url, f"{target}-2")).jobs == 1
+
+
+@pytest.mark.parametrize("layout", ["log", "document"])
+async def test_a_payload_that_goes_with_its_job_during_a_copy_is_no_damage(layout: Literal["log", "document"]) -> None:
+    bucket = MemoryStore()
+    async with Queue.open(PrefixedStore(bucket, "q"), layout=layout) as queue:
+        job = await queue.enqueue("work", LARGE)
+        await queue.enqueue("work", LARGE)
+
+        class Late(PrefixedStore):
+            """The job is cancelled after the queue was read, before its payload is."""
+
+            async def get(self, key: str, *, unless: str | None = None) -> Read:
+                if job.id in key and await queue.find(job.id) is not None:
+                    await queue.cancel(job.id)
+                    await self.delete(key)
+                return await super().get(key, unless=unless)
+
+        target = MemoryStore()
+        copier = Copier(Late(bucket, "q"), target, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+        assert (await copier.copy()).jobs == 1
+
+    async with Queue.open(target) as queue:
+        assert [one.payload for one in await queue.dequeue(batch_size=2)] == [LARGE]
+
+
+async def test_a_foreign_file_among_the_segments_is_named_and_harms_nothing(tmp_path: Path) -> None:
+    url = (tmp_path / "q").as_uri()
+    async with Queue.open(url) as queue:
+        await queue.enqueue("work", b"1")
+    for name in ("queue.json", ".DS_Store", "9", "zzz/00000000000000000009"):
+        path = tmp_path / "q" / "log" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("foreign")
+
+    said = await run("queue", "verify", url)
+
+    assert "log/queue.json is no segment" in said.output
+    assert (await backup_queue(url, (tmp_path / "backup").as_uri())).jobs == 1
+    async with Queue.open(url) as queue:
+        await queue.enqueue("work", b"2")
+        assert len(await queue.jobs()) == 2
 
 
 @pytest.mark.parametrize("kind", ["log", "ring"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os.path import realpath
 
 from casque.client.opening import as_store
 from casque.environment import Environment
 from casque.errors import InvalidInputError
 from casque.journal.copying import LIFT, Copied, Copier, Progress
 from casque.journal.verify import Verifier
+from casque.storage.local import LocalStore
 
 
 async def clone_queue(
@@ -99,6 +101,8 @@ async def _copy(
 ) -> Copied:
     _check_apart(source, target)
     one, other = as_store(source, options), as_store(target, target_options)
+    if isinstance(one, LocalStore) and isinstance(other, LocalStore):
+        _check_apart(_real(one), _real(other))
     try:
         return await Copier(
             one,
@@ -121,3 +125,8 @@ def _check_apart(source: str, target: str) -> None:
             "source and target lie inside each other: who lists or removes one would meet the other. Name a place "
             "beside the queue"
         )
+
+
+def _real(store: LocalStore) -> str:
+    """The path without dots and symbolic links: one directory has many spellings."""
+    return realpath(store.locate(""))

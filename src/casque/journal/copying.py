@@ -104,6 +104,9 @@ class Copier:
         self._env = env
         self._progress = progress or (lambda _what, _done, _total: None)
         self._copied: set[str] = set()
+        self._missed: set[str] = set()
+        """Payloads that an earlier pass did not find."""
+        self._shards: dict[int, Copier] = {}
 
     async def copy(self) -> Copied:
         """
@@ -167,8 +170,22 @@ class Copier:
         raise _too_fast()
 
     async def copy_blobs(self, moment: _Moment) -> bool:
-        """True if all of them existed."""
-        return not await self._copy_all(sorted(moment.blobs), "copying payloads")
+        """True if all of them existed. A payload may go with its job after the moment.
+
+        Raises:
+            CorruptQueueError: one was missing before the moment already, whose job is in the queue all the same.
+        """
+        missing = await self._copy_all(sorted(moment.blobs), "copying payloads")
+        lost = self._missed.intersection(missing)
+        for job in moment.state.jobs.values() if lost else ():
+            if job.spec.blob in lost:
+                raise CorruptQueueError(
+                    job.spec.blob,
+                    f"the payload of job {job.id} is missing: it was deleted. Restore the object, or cancel or purge "
+                    "the job, and copy the queue again",
+                )
+        self._missed.update(missing)
+        return not missing
 
     async def copy_beside(self, moment: _Moment) -> None:
         """Copy objects that may disappear without harm: expired parts of the archive, staged jobs."""
@@ -226,7 +243,7 @@ class Copier:
             await self._copy_all([key async for key in self._source.list(folder)], f"copying {folder}")
         for _ in range(PASSES_MAX):
             ring = decode_ring((await self._read()).body)
-            shards = [self._shard(token) for token in range(ring.shards)]
+            shards = [self._shard(token) for token in range(ring.shards)]  # the same ones in every pass
             moments = await self._load_shards(shards)
             complete = [await shard.copy_blobs(moment) for shard, moment in zip(shards, moments, strict=True)]
             after = decode_ring((await self._read()).body)
@@ -261,13 +278,15 @@ class Copier:
         )
 
     def _shard(self, token: int) -> Copier:
-        prefix = shard_prefix(token)
-        return Copier(
-            PrefixedStore(self._source, prefix),
-            PrefixedStore(self._target, prefix),
-            self._env,
-            lift=self._lift,
-        )
+        if token not in self._shards:
+            prefix = shard_prefix(token)
+            self._shards[token] = Copier(
+                PrefixedStore(self._source, prefix),
+                PrefixedStore(self._target, prefix),
+                self._env,
+                lift=self._lift,
+            )
+        return self._shards[token]
 
     # --- Objects ---
 

@@ -19,7 +19,7 @@ from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, RING, read_layout
 from casque.codec.log import LAYOUT as LOG
-from casque.codec.log import LogHead, Tip, segment_key
+from casque.codec.log import LogHead, Tip, segment_key, segment_position
 from casque.codec.ring import RingHead, decode_ring, shard_prefix
 from casque.codec.snapshot import snapshot_of
 from casque.environment import Environment
@@ -167,9 +167,9 @@ class Verifier:
 
     async def _pass(self, head: LogHead) -> Verdict:
         walk = Walk(head)
-        listed = [key async for key in self._keys(SEGMENTS)]
-        above = [key for key in listed if key > segment_key(head.floor)]
-        end = max(walk.reaches, int(above[-1].removeprefix(SEGMENTS)) if above else head.floor)
+        found = [key async for key in self._keys(SEGMENTS)]
+        listed = [key for key in found if segment_position(key) is not None]
+        end = max(walk.reaches, head.floor, *(segment_position(key) or 0 for key in listed[-1:]))
         total = end - head.floor + len(walk.refs) + 1
         await self._checkpoints(walk, total)
         while walk.position < end:
@@ -204,7 +204,7 @@ class Verifier:
             replayed=walk.replayed,
             fences=len(tip.fences),
             archived=archive,
-            notes=await self._notes(head, tip, listed) + await self._blobs(state),
+            notes=await self._notes(head, tip, listed) + _foreign(found) + await self._blobs(state),
         )
 
     async def _checkpoints(self, walk: Walk, total: int) -> None:
@@ -277,6 +277,10 @@ class Verifier:
     async def _keys(self, prefix: str) -> AsyncIterator[str]:
         async for key in self._store.list(prefix):
             yield key
+
+
+def _foreign(found: list[str]) -> tuple[str, ...]:
+    return tuple(f"{key} is no segment: another program put it there" for key in found if segment_position(key) is None)
 
 
 def _shape(head: LogHead) -> tuple[object, ...]:
