@@ -33,6 +33,7 @@ from casque.ring.service import RingService
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats, requests
 from casque.settings import QueueSettings, SettingsChanges
 from casque.storage.url import is_address
+from casque.telemetry import logger
 from casque.types import (
     Admission,
     Gate,
@@ -51,9 +52,13 @@ from casque.types import (
 
 T = TypeVar("T")
 
+log = logger("client")
+
 DEFAULTS = QueueSettings(max_attempts=25)
 BEATS_MAX = 10_000
 """Leases in one call; the limit of a broker."""
+RELEASE_S = 5.0
+"""How long closing a queue waits for zones to be released whose callers left."""
 
 
 class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -111,6 +116,7 @@ class Queue(LeaseVerbs, Generic[T]):
         self._group: GroupCommit | None = None
         self._ring: RingService | None = None
         self._embedded: QueueService | None = None
+        self._releasing: set[asyncio.Future[None]] = set()
 
     @overload
     @classmethod
@@ -227,6 +233,8 @@ class Queue(LeaseVerbs, Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._releasing:
+            await asyncio.wait(self._releasing, timeout=RELEASE_S)
         if self._group is not None:
             await self._group.stop()
         if self._ring is not None:
@@ -587,7 +595,8 @@ class Queue(LeaseVerbs, Generic[T]):
         self, zone: str, *, lease: float | timedelta | None = None, request_id: str | None = None
     ) -> ZoneLease | None:
         """Lease a whole zone: until `release_zone`, or until `lease` has passed without a heartbeat, only a `dequeue`
-        with this lease gets its jobs. None if the zone is leased already, or has no jobs.
+        with this lease gets its jobs. None if the zone is leased already, or has no jobs. A call that is cancelled
+        releases the zone, unless it has a `request_id`.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -603,14 +612,31 @@ class Queue(LeaseVerbs, Generic[T]):
         >>> asyncio.run(main())
         acme [] None
         """
-        return await self._service.call(
-            requests.LeaseZone(
-                checks.zone(zone),
-                lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
-                worker=self._worker,
-                request_id=checks.request_id(request_id),
-            )
+        request = requests.LeaseZone(
+            checks.zone(zone),
+            lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
+            worker=self._worker,
+            request_id=checks.request_id(request_id),
         )
+        if request_id is not None:
+            return await self._service.call(request)  # a repeated request gets the lease
+        asking = asyncio.ensure_future(self._service.call(request))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            # It may still be granted, and would keep the zone from others until it runs out.
+            releasing = asyncio.ensure_future(self._release_unseen(asking))
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
+            raise
+
+    async def _release_unseen(self, asking: asyncio.Future[ZoneLease | None]) -> None:
+        """Release a lease whose caller left before it was granted."""
+        try:
+            if (lease := await asking) is not None:
+                await self._service.call(requests.ReleaseZone(lease.zone, lease.token))
+        except CasqueError as error:
+            log.info("a lease of a zone that its caller left was not released; it runs out: %s", error)
 
     async def heartbeat_zone(self, lease: ZoneLease) -> ZoneLease:
         """Renew the lease of the zone to its full length.

@@ -207,7 +207,8 @@ class SyncVerbs(Blocking[T], Generic[T]):
         self, zone: str, *, lease: float | timedelta | None = None, request_id: str | None = None
     ) -> ZoneLease | None:
         """Lease a whole zone: until `release_zone`, or until `lease` has passed without a heartbeat, only a `dequeue`
-        with this lease gets its jobs. None if the zone is leased already, or has no jobs."""
+        with this lease gets its jobs. None if the zone is leased already, or has no jobs. A call that is cancelled
+        releases the zone, unless it has a `request_id`."""
         return self._wait(self._queue.lease_zone(zone, lease=lease, request_id=request_id))
 
     def heartbeat_zone(self, lease: ZoneLease) -> ZoneLease:

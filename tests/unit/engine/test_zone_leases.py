@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -27,6 +27,7 @@ from casque.state.ring import home
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store
 from casque.testing.clock import ManualClock
+from casque.testing.gated import GatedStore
 from casque.types import JobRecord, JobSpec, JobState, ZoneLease
 
 SEEDS = count(7)
@@ -45,6 +46,52 @@ async def opened(store: Store, clock: ManualClock, **settings: Any) -> AsyncIter
                 break
             await clock.advance(0.1)
         await closing
+
+
+@BOTH
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays open", "is closed"])
+async def test_a_zone_whose_caller_left_before_it_had_the_lease_is_released(layout: Any, leaves: bool) -> None:
+    """As a job is given back whose claim came too late."""
+    store, clock = GatedStore(MemoryStore()), ManualClock()
+    async with opened(store, clock, layout=layout) as other:
+        await other.enqueue("send", b"", zone="acme")
+        async with opened(store, clock) as queue:
+            store.shut()
+            asking = asyncio.create_task(queue.lease_zone("acme"))
+            await store.arrived.wait()
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            store.open()
+            if not leaves:
+                await settled(clock, lambda: not queue._releasing)
+        assert await holder(other) is None
+        await leased(other)
+
+
+@BOTH
+async def test_a_lease_that_was_asked_for_under_a_request_id_waits_for_the_caller_to_ask_again(layout: Any) -> None:
+    store, clock = GatedStore(MemoryStore()), ManualClock()
+    async with opened(store, clock, layout=layout) as queue:
+        await queue.enqueue("send", b"", zone="acme")
+        store.shut()
+        asking = asyncio.create_task(queue.lease_zone("acme", request_id="r"))
+        await store.arrived.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        store.open()
+        lease = await queue.lease_zone("acme", request_id="r")
+        assert lease is not None
+        assert await holder(queue) == lease.token
+
+
+async def settled(clock: ManualClock, condition: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if condition():
+            return
+        await clock.advance(0.01)
+    raise AssertionError("it did not come to that")
 
 
 async def leased(queue: Queue[bytes], zone: str = "acme", seconds: float = 10) -> ZoneLease:

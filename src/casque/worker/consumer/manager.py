@@ -53,7 +53,7 @@ class Manager:
                 self._board.done(zone)
 
     async def _visit(self, zone: PeekedZone) -> None:
-        lease = await self._lease(zone.zone)
+        lease = await self._desk.queue.lease_zone(zone.zone, lease=self._options.zone_lease)
         if lease is None:
             self._refusals.add(zone.zone)
             return
@@ -65,17 +65,6 @@ class Manager:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await self._release(lease)
-
-    async def _lease(self, zone: str) -> ZoneLease | None:
-        asking = asyncio.ensure_future(self._desk.queue.lease_zone(zone, lease=self._options.zone_lease))
-        try:
-            return await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            # The lease may still be granted: release it, so that other consumers need not wait for its expiry.
-            done, _ = await asyncio.wait({asking}, timeout=LEAVE_S)
-            if done and asking.exception() is None and (lease := asking.result()) is not None:
-                await self._release(lease)
-            raise
 
     async def _serve(self, zone: PeekedZone, lease: ZoneLease) -> None:
         """Take at most `dequeue_max` jobs; of a FIFO zone one after the other."""
