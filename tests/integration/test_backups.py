@@ -27,11 +27,11 @@ from casque import (
     restore_queue,
 )
 from casque.app import BrokerServer, ServeOptions
-from casque.clock import SystemClock, system_random
+from casque.environment import Environment
 from casque.errors import CasqueError
 from casque.journal.copying import Copier
 from casque.journal.discovery import find_leader
-from casque.settings import BrokerSettings, QueueSettings
+from casque.settings import BrokerSettings
 from casque.storage.local import LocalStore
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Read
@@ -290,7 +290,7 @@ async def test_a_payload_that_goes_with_its_job_during_a_copy_is_no_damage(layou
                 return await super().get(key, unless=unless)
 
         target = MemoryStore()
-        copier = Copier(Late(bucket, "q"), target, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+        copier = Copier(Late(bucket, "q"), target, Environment())
         assert (await copier.copy()).jobs == 1
 
     async with Queue.open(target) as queue:
