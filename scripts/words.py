@@ -32,7 +32,7 @@ ALLOWED: dict[str, int] = {
     "journal": 7,
     "ring": 1,
     "service": 3,
-    "spark": 40,
+    "spark": 38,
     "state": 36,
     "storage": 3,
     "testing": 17,

@@ -56,6 +56,16 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Its zone hands out its jobs strictly in enqueue order, one at a time."""
 
 
+class GainedFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields that `JobSpec` gained last, for all other forms of a job. A form that inherits them has them at its
+    end, under the same names. See `fields.py`."""
+
+
+class GainedColumns(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The same as columns of staged jobs: a list with a value for each row, or None. Stored by position: new ones come
+    at the end."""
+
+
 class Reach(msgspec.Struct, frozen=True):
     """Which jobs a caller may name. All others do not exist for it.
 

@@ -20,7 +20,8 @@ from casque.codec.archive import hour_of
 from casque.codec.blobs import is_blob
 from casque.codec.head import UNREADABLE
 from casque.errors import CorruptQueueError, InvalidInputError
-from casque.types import JobSpec, StagedPart
+from casque.fields import GAINED, SPEC
+from casque.types import GainedColumns, JobSpec, StagedPart
 
 STAGED = "staged/"
 FORMAT = 2
@@ -42,7 +43,7 @@ KEY_PATTERN = "staged/[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}/[A-Za-z0-9_.-]{1,128}-
 _KEY = re.compile(KEY_PATTERN)
 
 
-class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class StagedJobs(GainedColumns, frozen=True, array_like=True, gc=False):
     """Many jobs by column. A column is a list with a value for each row, or one value for all rows.
 
     This is a stored format: new columns come at the end and have defaults.
@@ -68,20 +69,29 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def rows(self, start: int, end: int) -> StagedJobs:
         """A slice of the rows."""
-        return StagedJobs(*(column[start:end] if isinstance(column, list) else column for column in self.columns()))
+        return self._mapped(lambda column: column[start:end])
 
     def chosen(self, rows: list[int]) -> StagedJobs:
         """A selection of rows."""
         if len(rows) == len(self):
             return self
-        return StagedJobs(*([col[row] for row in rows] if isinstance(col, list) else col for col in self.columns()))
+        return self._mapped(lambda column: [column[row] for row in rows])
 
     def specs(self, start: int, end: int) -> list[JobSpec]:
         some = self if not start and end >= len(self) else self.rows(start, end)
-        return list(map(JobSpec, *map(_each, some.columns())))
+        return list(map(JobSpec, *map(_each, some.columns(), _ABSENT)))
 
     def columns(self) -> tuple[Any, ...]:
+        """In the order of a job's fields."""
         return msgspec.structs.astuple(self)
+
+    def _mapped(self, change: Callable[[list[Any]], list[Any]]) -> StagedJobs:
+        lists = {name: column for name, column in msgspec.structs.asdict(self).items() if isinstance(column, list)}
+        return msgspec.structs.replace(self, **{name: change(column) for name, column in lists.items()})
+
+
+_ABSENT = tuple(None if field.default is msgspec.NODEFAULT else field.default for field in SPEC)
+"""What a job has of a column that is None."""
 
 
 class _Raw(msgspec.Struct, array_like=True):
@@ -217,6 +227,9 @@ def checked(jobs: StagedJobs) -> StagedJobs:
     _check_some(jobs.zones, _optional(lambda value: checks.name("zone", value, checks.NAME_MAX)))
     _check_blobs(jobs)
     _check_some(jobs.max_crashes, _optional(checks.max_crashes))
+    for field in GAINED:
+        assert field.check is not None
+        _check_gained(field.name, getattr(jobs, field.name), field.check)
     return jobs if payloads is jobs.payloads else msgspec.structs.replace(jobs, payloads=payloads)
 
 
@@ -262,6 +275,14 @@ def _check_headers(headers: Any) -> None:
         checks.few_headers(headers)
 
 
+def _check_gained(name: str, values: Any, check: Callable[[Any], object]) -> None:
+    if values is None:
+        return
+    if not isinstance(values, list):
+        raise InvalidInputError(f"the column {name} must be a list with a value for each job, or None")
+    _check_some(values, check)
+
+
 def _check_blobs(jobs: StagedJobs) -> None:
     if jobs.blobs is None:
         if jobs.blob_bytes != 0:
@@ -277,7 +298,7 @@ def _check_some(values: Any, check: Callable[[Any], object]) -> None:
     """Check each distinct value once: most columns have few."""
     if not isinstance(values, list):
         check(values)
-    elif len(kinds := set(map(type, values)) - {type(None)}) > 1 or kinds & {list, dict}:
+    elif len(kinds := set(map(type, values)) - {type(None)}) > 1 or kinds & {list, dict, set}:
         _name_row(values, check)  # a set takes 1, True and 1.0 for one value, and cannot hold a list
     else:
         for value in set(values):
@@ -321,8 +342,8 @@ def _attempts(value: Any) -> int:
     return checks.whole("attempts_max", value, 1)
 
 
-def _each(column: Any) -> Iterable[Any]:
-    return column if isinstance(column, list) else repeat(column)
+def _each(column: Any, absent: Any) -> Iterable[Any]:
+    return column if isinstance(column, list) else repeat(absent if column is None else column)
 
 
 def _lists(jobs: StagedJobs) -> Iterator[list[Any]]:

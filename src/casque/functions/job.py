@@ -14,8 +14,10 @@ import msgspec
 from casque import checks
 from casque.client.queue import NewJob
 from casque.errors import InvalidInputError
+from casque.fields import gained
 from casque.functions.arguments import Arguments, discard_result, encode_result, result_decoder
 from casque.functions.handle import Handle, SyncHandle
+from casque.types import GainedFields
 from casque.worker.handlers import Executor, Handler, JobContext, Retry
 
 P = ParamSpec("P")
@@ -26,7 +28,7 @@ S = TypeVar("S")
 Key = str | Callable[..., str]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(GainedFields, frozen=True, kw_only=True):
     """How a job is enqueued: the decorator's settings, and their changes for one call."""
 
     priority: int = 0
@@ -200,6 +202,7 @@ class Enqueuing(Generic[P, T]):
             zone,
             options.max_crashes,
             options.fifo,
+            **gained(options),
         )
         return JobCall(self._definition, arguments, new)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from casque.types import ALL_OPEN, Admission, Ending, Gates, JobState, Totals
+from casque.types import ALL_OPEN, Admission, Ending, GainedFields, Gates, JobState, Totals
 
 
 class EventKind(StrEnum):
@@ -96,7 +96,7 @@ class ArchivedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     error: str | None = None
 
 
-class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class ArchivedJob(GainedFields, frozen=True, omit_defaults=True, gc=False):
     """A finished job, as the archive keeps it: one line of JSON. `id` and `position` together are unique, because a
     dead job that is given fresh attempts may finish again."""
 

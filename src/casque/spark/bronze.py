@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from casque.codec.log import Segment
+from casque.fields import gained
 from casque.spark.arrow_types import INSTANT, arrow_type
 from casque.spark.parquet import PARTITION
 from casque.spark.tables import TABLES
@@ -66,6 +67,7 @@ def _row(segment: Segment, index: int, event: Event, payloads: bool) -> dict[str
             run_at=spec.run_at_ms,
             max_attempts=spec.attempts_max,
             sequence=event.sequence,
+            **gained(spec),
         )
     return row
 

@@ -15,6 +15,7 @@ import msgspec
 
 from casque import checks
 from casque.errors import InvalidInputError
+from casque.fields import GAINED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,6 +165,7 @@ def _jobs(archive: DataFrame, name: str, entrypoint: str | None, max_attempts: i
         "key",
         "headers",
         attempts.alias("max_attempts"),
+        *(field.name for field in GAINED),
     )
 
 

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from casque.errors import CorruptQueueError
+from casque.fields import gained_columns
 from casque.spark.arrow_types import INSTANT, arrow_type
 from casque.spark.parquet import PARTITION
 from casque.spark.tables import TABLES
-from casque.types import Attempt, JobRecord, JobState
+from casque.types import Attempt, GainedFields, JobRecord, JobState
 
 CLASS_MAX = 120
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[0-9a-fA-F]{16,}\b|\d+")
@@ -39,7 +40,7 @@ class _Try(msgspec.Struct, gc=False):
 _NULL = msgspec.Raw(b"null")
 
 
-class _Line(msgspec.Struct, gc=False):
+class _Line(GainedFields, frozen=True, gc=False):
     """The fields of an archive line that are needed here."""
 
     id: str
@@ -170,6 +171,7 @@ def _jobs(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
         "pause_ms": pc.max_element_wise(pc.subtract(after, run), 0),
         "total_ms": _between(created, ended),
         "result_bytes": [None if line.result == _NULL else _decoded_bytes(line.result) for line in lines],
+        **gained_columns(lines),
     }
     return _table("silver/jobs", columns, len(lines))
 
@@ -263,6 +265,7 @@ def waiting(records: Sequence[JobRecord], as_of_ms: int) -> Any:
         "error_class": [error_class(record.error) for record in records],
         "revived": [life.revived for life in lives],
         "tried": [_tried(record, life) for record, life in zip(records, lives, strict=True)],
+        **gained_columns([record.spec for record in records]),
     }
     return _table("silver/queue", columns, len(records))
 

@@ -14,9 +14,14 @@ from casque.cli.options import Entrypoint, Json, Limit
 from casque.cli.output import print_rows
 from casque.cli.target import QueueTarget
 from casque.client.queue import Queue
+from casque.fields import GAINED
 from casque.types import JobState
 
-COLUMNS = job_columns("id", "entrypoint", "state", "due", "attempts", "priority", "zone", "worker", "error")
+COLUMNS = job_columns(
+    *("id", "entrypoint", "state", "due", "attempts", "priority", "zone", "worker"),
+    *(field.name for field in GAINED),
+    "error",
+)
 
 
 class QueuedState(StrEnum):

@@ -16,6 +16,7 @@ from casque.client.scan.tables import Table, arrow_schema, arrow_type
 from casque.codec.head import UNREADABLE
 from casque.codec.stored import to_ms
 from casque.errors import CorruptQueueError
+from casque.fields import ASKED, omitted_values
 
 _TIME = arrow_type("timestamp")
 _STORED = {
@@ -57,9 +58,18 @@ _STORED = {
 }
 """The fields of a line, except the headers: Arrow cannot parse JSON maps."""
 
+_STORED |= {
+    field.archived: arrow_type(field.sql)
+    for field in ASKED
+    if field.sql is not None
+    and field.archived is not None
+    and field.name != "headers"
+    and field.archived not in _STORED
+}
+
 _NEEDS = {"payload": ("payload", "blob_bytes"), "payload_bytes": ("payload", "blob_bytes")}
-_ZERO = {"priority", "token", "crashes"}
-"""Fields that are omitted when 0."""
+_OMITTED = {"token": 0, "crashes": 0, **omitted_values()}
+"""Fields that are omitted when they have this value."""
 
 
 def archive_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> Any:
@@ -99,8 +109,8 @@ class Lines:
                 return self._headers()
             case "payload" | "payload_bytes" | "result":
                 return self._bytes(name)
-            case _ if name in _ZERO:
-                return pc.fill_null(self._fields[name], 0)
+            case _ if name in _OMITTED:
+                return pc.fill_null(self._fields[name], _OMITTED[name])
             case _:
                 return self._fields[name]
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from casque.client.scan.tables import COLUMNS, Table, arrow_type
 from casque.codec.log import Segment
+from casque.fields import ASKED, SPEC
 from casque.state import Added, Event, Ringed
 from casque.types import JobSpec
 
@@ -25,41 +26,15 @@ _RENAMED = {"due_ms": "due_at", "added": "count"}
 _OF_COMMIT = {"shard", "position", "index", "at", "epoch", "writer", "batch"}
 _MS = pa.timestamp("ms", tz="UTC")
 
-_SPEC = {
-    "job_id": "id",
-    "id": "id",
-    "entrypoint": "entrypoint",
-    "zone": "zone",
-    "priority": "priority",
-    "key": "key",
-    "headers": "headers",
-    "run_at": "run_at_ms",
-    "max_attempts": "attempts_max",
-}
-
+_SPEC = {"job_id": "id", **{field.name: field.spec for field in ASKED if field.sql is not None}}
 _EACH: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
-    "id": lambda things: [thing.id for thing in things],
-    "entrypoint": lambda things: [thing.entrypoint for thing in things],
-    "payload": lambda things: [thing.payload for thing in things],
-    "priority": lambda things: [thing.priority for thing in things],
-    "run_at_ms": lambda things: [thing.run_at_ms for thing in things],
-    "attempts_max": lambda things: [thing.attempts_max for thing in things],
-    "key": lambda things: [thing.key for thing in things],
-    "headers": lambda things: [thing.headers for thing in things],
-    "zone": lambda things: [thing.zone for thing in things],
-    "blob": lambda things: [thing.blob for thing in things],
-    "spec": lambda things: [thing.spec for thing in things],
-    "job_id": lambda things: [thing.job_id for thing in things],
-    "sequence": lambda things: [thing.sequence for thing in things],
-    "due_ms": lambda things: [thing.due_ms for thing in things],
-    "delayed": lambda things: [thing.delayed for thing in things],
-    "token": lambda things: [thing.token for thing in things],
-    "lease_ms": lambda things: [thing.lease_ms for thing in things],
-    "worker": lambda things: [thing.worker for thing in things],
-    "error": lambda things: [thing.error for thing in things],
-    "result": lambda things: [thing.result for thing in things],
-}
-"""Getters by field. Written out, each takes half the time of an `attrgetter`, because
+    name: eval(f"lambda things: [thing.{name} for thing in things]")  # noqa: S307  the names stand in this program
+    for name in (
+        *(field.spec or "" for field in SPEC), "spec", "job_id", "sequence", "due_ms", "delayed", "token", "lease_ms",
+        "worker", "error", "result",
+    )
+}  # fmt: skip
+"""Getters by field. Compiled, each takes half the time of an `attrgetter`, because
 attribute lookup is specialised."""
 
 
@@ -186,6 +161,8 @@ def column(values: list[Any], wanted: Any) -> Any:
         if not any(values):
             return pa.nulls(len(values), wanted)
         return pa.array([None if value is None else list(value.items()) for value in values], wanted)
+    if pa.types.is_list(wanted):  # null if there is none, as in stored lines
+        return pa.array([value or None for value in values], wanted)
     return pa.array(values, wanted)
 
 

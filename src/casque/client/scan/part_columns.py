@@ -18,6 +18,7 @@ from casque.codec.log import SnapshotRef
 from casque.codec.snapshot import Part, part_lines, part_text
 from casque.codec.stored import decode_job, record_of
 from casque.errors import CorruptQueueError
+from casque.fields import ASKED, omitted_values
 from casque.types import JobRecord
 
 _TIME = arrow_type("timestamp")
@@ -46,6 +47,11 @@ _STORED = {
     "blob": pa.string(),
     "blob_bytes": pa.int64(),
 }
+_STORED |= {
+    field.stored: arrow_type(field.sql)
+    for field in ASKED
+    if field.sql is not None and field.name != "headers" and field.stored not in _STORED
+}
 _NEEDS = {
     "state": ("status", "delayed", "due_ms", "created_at"),
     "payload": ("payload", "blob"),
@@ -55,8 +61,8 @@ _NEEDS = {
     "claimed_at": ("claimed_ms",),
     "beat_at": ("heartbeat_at",),
 }
-_ZERO = {"token", "attempts", "lease_ms"}
-"""Fields that are omitted when 0."""
+_OMITTED = {"token": 0, "attempts": 0, "lease_ms": 0, **omitted_values()}
+"""Fields that are omitted when they have this value."""
 
 
 def part_columns(
@@ -116,8 +122,8 @@ def _array(name: str, found: JsonColumns, split: JobsSplit) -> Any:
             return found[name.replace("_at", "_at_ms" if name == "run_at" else "_ms")].cast(_MS).cast(_TIME)
         case "beat_at":
             return found["heartbeat_at"]
-        case _ if name in _ZERO:
-            return pc.fill_null(found[name], 0)
+        case _ if name in _OMITTED:
+            return pc.fill_null(found[name], _OMITTED[name])
         case _:
             return found[name]
 

@@ -12,6 +12,7 @@ from casque import checks
 from casque.clock import Clock, Random, new_id
 from casque.codec.stored import to_ms
 from casque.errors import CasqueError, InvalidInputError
+from casque.fields import GAINED, gained
 from casque.service import ArchivedAttempt, ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.transport.errors import code_of, grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
@@ -92,6 +93,7 @@ def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random)
         given(new, "zone"),
         max_crashes=given(new, "max_crashes"),
         fifo=new.fifo,
+        **_given_gained(new),
     )
 
 
@@ -108,6 +110,15 @@ def schedule_spec(asked: pb.Schedule, *, attempts_max: int | None, clock: Clock,
         _FROM_MISSED[asked.missed],
         given(asked, "origin"),
     )
+
+
+def _given_gained(message: Any) -> dict[str, Any]:
+    sent = {descriptor.name: value for descriptor, value in message.ListFields()}
+    return {
+        field.name: tuple(sent[field.name]) if isinstance(field.default, tuple) else sent[field.name]
+        for field in GAINED
+        if field.name in sent
+    }
 
 
 def given(message: Any, field: str) -> Any:
@@ -216,6 +227,7 @@ def outline(record: JobRecord) -> pb.Job:
         progress=None if record.progress is None else pb.Progress(**msgspec.structs.asdict(record.progress)),
         fifo=asked.fifo,
         declined=record.declined,
+        **gained(asked),
     )
 
 
@@ -247,6 +259,7 @@ def schedule(found: Schedule) -> pb.Schedule:
             zone=asked.job.zone,
             max_crashes=asked.job.max_crashes,
             fifo=asked.job.fifo,
+            **gained(asked.job),
         ),
         origin=asked.origin,
         paused=found.paused,
@@ -335,6 +348,7 @@ def archived(found: ArchivedJob) -> pb.ArchivedJob:
         waiting=found.waiting,
         crashes=found.crashes,
         max_crashes=found.max_crashes,
+        **gained(found),
     )
 
 
