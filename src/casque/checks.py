@@ -62,9 +62,7 @@ def priority(value: Any) -> int:
 
 
 def max_attempts(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInputError(f"max_attempts must be a whole number from 1, not {shown(value)}")
-    return value
+    return whole("max_attempts", value, 1)
 
 
 def max_crashes(value: Any) -> int:

@@ -44,6 +44,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """The attribute of `JobSpec`."""
     record: str | None = None
     """The attribute of `JobRecord`."""
+    logged: str | None = None
+    """The key in an event of the log, and between brokers and Python clients."""
     stored: str
     """The key in a line of a snapshot or document."""
     staged: str | None = None
@@ -84,6 +86,7 @@ def _asked(
 ) -> Field:
     """A field that a producer sets."""
     names: dict[str, Any] = {"spec": name, "archived": name, "http": name, "grpc": name, **other}
+    names.setdefault("logged", names["spec"])
     return Field(
         name=name,
         meaning=meaning,
@@ -146,8 +149,7 @@ FIELDS = (
         "int",
         "How often it may be claimed before it is dead; null for no limit.",
         checks.max_attempts,
-        spec="attempts_max",
-        staged="attempts_max",
+        logged="attempts_max",
     ),
     _asked("key", "string", "Its unique key.", lambda v: checks.name("key", v, checks.KEY_MAX), staged="keys"),
     _asked("headers", "map<string,string>", "As they were given.", checks.few_headers),
@@ -158,6 +160,7 @@ FIELDS = (
         set_by=SetBy.QUEUE,
         sql=None,
         spec="blob",
+        logged="blob",
         stored="blob",
         staged="blobs",
         archived=None,
@@ -171,6 +174,7 @@ FIELDS = (
         set_by=SetBy.QUEUE,
         sql=None,
         spec="blob_bytes",
+        logged="blob_bytes",
         stored="blob_bytes",
         staged="blob_bytes",
         archived="blob_bytes",
@@ -180,19 +184,15 @@ FIELDS = (
     ),
     _asked(
         "max_crashes",
-        None,
+        "bigint",
         "How often its worker may crash before it is dead; null: a crash is a failed attempt.",
         checks.max_crashes,
-        tables=(),
     ),
     _asked(
         "fifo",
-        None,
-        "Whether its zone hands out its jobs strictly in enqueue order.",
+        "boolean",
+        "Whether its zone hands out its jobs strictly in enqueue order, one at a time.",
         lambda v: checks.flag("fifo", v),
-        tables=(),
-        archived=None,
-        staged=None,
     ),
     _kept(
         "sequence",

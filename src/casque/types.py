@@ -43,7 +43,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     payload: bytes
     priority: int = 0
     run_at_ms: int | None = None
-    attempts_max: int | None = None
+    max_attempts: int | None = msgspec.field(default=None, name="attempts_max")
+    """Stored and sent under its first name, which every release reads."""
     key: str | None = None
     headers: dict[str, str] | None = None
     zone: str | None = None
@@ -54,6 +55,11 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The job is dead after this many worker crashes. If set, a crash does not count as an attempt."""
     fifo: bool = False
     """Its zone hands out its jobs strictly in enqueue order, one at a time."""
+
+    @property
+    def attempts_max(self) -> int | None:
+        """The first name of `max_attempts`."""
+        return self.max_attempts
 
 
 class GainedFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

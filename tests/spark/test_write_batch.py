@@ -312,3 +312,18 @@ def test_values_that_no_job_may_have_are_named_and_nothing_is_enqueued(spark: Sp
 def test_options_with_secrets_show_none_of_them() -> None:
     options = WriteOptions.parse({"path": "file:///queue", "token": "HUSH", "tlsKey": "HUSH"})
     assert repr(options) == "WriteOptions('file:///queue')"
+
+
+@pytest.mark.parametrize("way", ["a column", "an option"])
+def test_a_fifo_zone_can_be_filled(spark: SparkSession, files: Place, way: str) -> None:
+    df = spark.createDataFrame(
+        [("a", "send", "1", "eu"), ("b", "send", "2", "eu")],
+        "id string, entrypoint string, payload string, zone string",
+    )
+    if way == "a column":
+        files.write(df.withColumn("fifo", F.lit(True)))
+    else:
+        files.write(df, fifo="true")
+    assert [(job.id, job.record.spec.fifo) for job in files.jobs()] == [("a", True), ("b", True)]
+    with pytest.raises(Exception, match="fifo must be true or false"):
+        files.write(df.withColumn("id", F.lit("c")), fifo="perhaps")

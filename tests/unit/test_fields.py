@@ -79,10 +79,6 @@ VALUES: dict[str, Any] = {
 """A value for each field that is not its default. A field without one here fails the tests below."""
 
 
-LACKING = {"fifo"}
-"""Cannot be given in staged jobs and DataFrames."""
-
-
 def of(form: str, fields: tuple[Field, ...] = FIELDS) -> list[str]:
     return [name for field in fields if (name := getattr(field, form)) is not None]
 
@@ -105,6 +101,18 @@ def test_the_table_has_the_fields_of_a_job_in_their_order() -> None:
     assert len({field.name for field in FIELDS}) == len(FIELDS)
     assert all((field.spec is None) is not (field.record is None) for field in FIELDS)
     assert {field.name for field in ASKED} == set(VALUES) & {field.name for field in SPEC}
+
+
+def test_events_keep_the_names_that_were_written_first() -> None:
+    assert {field.name: field.encode_name for field in msgspec.structs.fields(JobSpec)} == {
+        field.spec: field.logged for field in SPEC
+    }
+
+
+def test_one_thing_has_one_name_and_its_first_name_is_still_read() -> None:
+    assert JobSpec("1", "send", b"", max_attempts=3).attempts_max == 3
+    assert msgspec.json.encode(JobSpec("1", "send", b"", max_attempts=3)).endswith(b',"attempts_max":3}')
+    assert StagedJobs(["1"], "send", b"", attempts_max=3) == StagedJobs(["1"], "send", b"", max_attempts=3)  # type: ignore[call-arg]
 
 
 def test_what_producers_set_has_bounds_and_a_default_within_them() -> None:
@@ -134,7 +142,7 @@ def test_a_form_has_every_field_that_the_table_says_and_no_other(
 
 def test_staged_columns_stand_in_the_order_of_a_jobs_fields() -> None:
     assert tuple(of("staged")) == StagedJobs.__struct_fields__
-    assert {field.name for field in SPEC if field.staged is None} == LACKING
+    assert all(field.staged for field in SPEC)
 
 
 def test_http_takes_every_field_that_a_producer_sets() -> None:
@@ -239,7 +247,7 @@ def test_data_frames_take_every_field_that_a_producer_sets() -> None:
     pytest.importorskip("pyspark")
     from casque.spark import columns, write_options
 
-    taken = {field.name for field in ASKED} - LACKING
+    taken = {field.name for field in ASKED}
     assert set(columns.FIELDS) == taken
     assert taken - {"id", "key", "payload"} == set(write_options._CONSTANTS)
     assert taken - {"id", "key"} <= set(write_options.ABOUT)
@@ -334,11 +342,11 @@ def test_grpc_keeps_every_field() -> None:
 def test_grpc_takes_every_field() -> None:
     schedule = whole_schedule()
     sent = pb.Schedule.FromString(grpc.schedule(schedule).SerializeToString())
-    assert grpc.schedule_spec(sent, attempts_max=None, clock=None, rng=system_random()) == schedule.spec  # type: ignore[arg-type]
+    assert grpc.schedule_spec(sent, max_attempts=None, clock=None, rng=system_random()) == schedule.spec  # type: ignore[arg-type]
     new = pb.NewJob()
     new.CopyFrom(sent.job)
     new.id, new.run_at_ms = "job-1", VALUES["run_at"]
-    assert grpc.spec(new, attempts_max=None, clock=None, rng=None) == whole_spec()  # type: ignore[arg-type]
+    assert grpc.spec(new, max_attempts=None, clock=None, rng=None) == whole_spec()  # type: ignore[arg-type]
 
 
 def test_staged_jobs_keep_every_field() -> None:
@@ -346,7 +354,7 @@ def test_staged_jobs_keep_every_field() -> None:
     jobs = checked(StagedJobs(**columns))
     body = encode_staged(jobs)
     [spec] = decode_staged(staged_part("staged/x", jobs, body), body)
-    assert spec == msgspec.structs.replace(whole_spec(), **dict.fromkeys(LACKING, False))
+    assert spec == whole_spec()
 
 
 def test_what_commands_show_of_a_job_is_every_value() -> None:
@@ -382,9 +390,9 @@ def test_the_border_refuses_a_bad_value_of_every_field() -> None:
     [
         ("python.md", "name", ASKED),
         ("http.md", "http", ASKED),
-        ("log-format.md", "spec", SPEC),
+        ("log-format.md", "logged", SPEC),
         ("document-format.md", "stored", FIELDS),
-        ("spark.md", "name", tuple(field for field in ASKED if field.name not in LACKING)),
+        ("spark.md", "name", ASKED),
     ],
 )
 def test_a_page_of_the_reference_names_every_field(page: str, form: str, fields: tuple[Field, ...]) -> None:

@@ -253,7 +253,7 @@ def _view(schedule: Schedule) -> ScheduleView:
         next_at=None if schedule.paused else schedule.next_at,
         last_at=schedule.last_at,
         priority=job.priority,
-        max_attempts=job.attempts_max,
+        max_attempts=job.max_attempts,
         max_crashes=job.max_crashes,
         key=job.key,
         zone=job.zone,

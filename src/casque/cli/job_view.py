@@ -101,7 +101,7 @@ def view_job(job: Job[bytes]) -> JobView:
         text=None if payload is None else text_of(payload),
         priority=spec.priority,
         attempts=record.attempts,
-        max_attempts=spec.attempts_max,
+        max_attempts=spec.max_attempts,
         created_at=from_ms(record.created_ms),
         due_at=from_ms(record.due_ms),
         token=record.token,

@@ -126,7 +126,7 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     @property
     def max_attempts(self) -> int | None:
-        return self.record.spec.attempts_max
+        return self.record.spec.max_attempts
 
     @property
     def crashes(self) -> int:

@@ -885,7 +885,7 @@ class Queue(LeaseVerbs, Generic[T]):
                         encode(job.payload),
                         same.priority,
                         None,
-                        same.attempts_max,
+                        same.max_attempts,
                         None,
                         same.headers,
                         same.zone,

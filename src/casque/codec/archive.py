@@ -26,7 +26,7 @@ PIECE_JOBS = 1_000
 PIECE_BYTES = 256 * 1024
 """A piece takes about two milliseconds. Under load one is encoded between two commits of hundreds of jobs each."""
 
-_WITHOUT_GAINED = {field.name: field.default for field in GAINED}
+_WITHOUT_GAINED = {"fifo": False, **{field.name: field.default for field in GAINED}}
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(ArchivedJob)
 
@@ -130,7 +130,7 @@ _to_archived = converter(
 
 def agree(one: bytes, other: bytes) -> bool:
     """Whether two bodies of one object hold the same jobs, ignoring how far back their failed attempts reach, and
-    fields that jobs gained: an older release that did not keep those may have begun a range that this one continues."""
+    fields that lines gained: an older release without them may have begun a range that this one continues."""
     if one == other:
         return True
     try:

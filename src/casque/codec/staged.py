@@ -24,8 +24,9 @@ from casque.fields import GAINED, SPEC
 from casque.types import GainedColumns, JobSpec, StagedPart
 
 STAGED = "staged/"
-FORMAT = 2
-"""The newest format. Jobs without `max_crashes` are written as format 1, which older releases read."""
+FORMAT = 3
+"""The newest format. Jobs are written in the oldest format that has their columns: 2 has `max_crashes`, 3 has `fifo`.
+Releases that read a format ignore the columns after its own."""
 _FIRST_COLUMNS = 11
 """Number of columns in format 1."""
 PART_JOBS_MAX = 100_000
@@ -43,8 +44,16 @@ KEY_PATTERN = "staged/[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}/[A-Za-z0-9_.-]{1,128}-
 _KEY = re.compile(KEY_PATTERN)
 
 
-class StagedJobs(GainedColumns, frozen=True, array_like=True, gc=False):
-    """Many jobs by column. A column is a list with a value for each row, or one value for all rows.
+class _Renaming(type(msgspec.Struct)):  # type: ignore[misc]
+    def __call__(cls, *columns: Any, **named: Any) -> Any:
+        if "attempts_max" in named:
+            named["max_attempts"] = named.pop("attempts_max")
+        return super().__call__(*columns, **named)
+
+
+class StagedJobs(GainedColumns, frozen=True, array_like=True, gc=False, metaclass=_Renaming):
+    """Many jobs by column. A column is a list with a value for each row, or one value for all rows. `max_attempts` may
+    also be given under its first name, `attempts_max`.
 
     This is a stored format: new columns come at the end and have defaults.
     """
@@ -55,7 +64,7 @@ class StagedJobs(GainedColumns, frozen=True, array_like=True, gc=False):
     priorities: list[int] | int = 0
     run_at_ms: list[int | None] | int | None = None
     """Milliseconds since the epoch; None or a time in the past means at once."""
-    attempts_max: list[int | None] | int | None = None
+    max_attempts: list[int | None] | int | None = None
     keys: list[str | None] | None = None
     headers: list[dict[str, str] | None] | dict[str, str] | None = None
     zones: list[str | None] | str | None = None
@@ -63,6 +72,7 @@ class StagedJobs(GainedColumns, frozen=True, array_like=True, gc=False):
     """Keys of payloads that were too large to inline; set while staging, never by a client."""
     blob_bytes: list[int] | int = 0
     max_crashes: list[int | None] | int | None = None
+    fifo: list[bool] | bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -116,8 +126,12 @@ def staged_hour(key: str) -> str:
 
 def encode_staged(jobs: StagedJobs) -> bytes:
     """The bytes of an object. Expects columns that passed `checked`."""
-    columns = jobs.columns()
-    return _encode((1, columns[:_FIRST_COLUMNS]) if jobs.max_crashes is None else (2, columns))
+    columns = list(jobs.columns())
+    while columns[-1] is None or columns[-1] is False:  # absent at the end, as in jobs that never had such a column
+        columns.pop()
+    if jobs.fifo is not False:
+        return _encode((3, columns))
+    return _encode((1 if len(columns) <= _FIRST_COLUMNS else 2, columns))
 
 
 def staged_part(key: str, jobs: StagedJobs, body: bytes) -> StagedPart:
@@ -221,12 +235,13 @@ def checked(jobs: StagedJobs) -> StagedJobs:
     payloads = _checked_payloads(jobs.payloads)
     _check_some(jobs.priorities, checks.priority)
     _check_some(jobs.run_at_ms, _optional(_moment))
-    _check_some(jobs.attempts_max, _optional(_attempts))
+    _check_some(jobs.max_attempts, _optional(checks.max_attempts))
     _check_keys(jobs.keys)
     _check_headers(jobs.headers)
     _check_some(jobs.zones, _optional(lambda value: checks.name("zone", value, checks.NAME_MAX)))
     _check_blobs(jobs)
     _check_some(jobs.max_crashes, _optional(checks.max_crashes))
+    _check_some(jobs.fifo, lambda value: checks.flag("fifo", value))
     for field in GAINED:
         assert field.check is not None
         _check_gained(field.name, getattr(jobs, field.name), field.check)
@@ -335,11 +350,6 @@ def _optional(check: Callable[[Any], object]) -> Callable[[Any], object]:
 
 def _moment(value: Any) -> int:
     return checks.whole("run_at_ms", value, *checks.MOMENTS_MS)
-
-
-def _attempts(value: Any) -> int:
-    checks.max_attempts(value)
-    return checks.whole("attempts_max", value, 1)
 
 
 def _each(column: Any, absent: Any) -> Iterable[Any]:

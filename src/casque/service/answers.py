@@ -139,6 +139,8 @@ class ArchivedJob(GainedFields, frozen=True, omit_defaults=True, gc=False):
     crashes: int = 0
     """Number of worker crashes on it; those claims are not counted in `attempts`."""
     max_crashes: int | None = None
+    fifo: bool = False
+    """Its zone handed out its jobs strictly in enqueue order."""
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -65,7 +65,7 @@ def _row(segment: Segment, index: int, event: Event, payloads: bool) -> dict[str
             key=spec.key,
             headers=None if spec.headers is None else list(spec.headers.items()),
             run_at=spec.run_at_ms,
-            max_attempts=spec.attempts_max,
+            max_attempts=spec.max_attempts,
             sequence=event.sequence,
             **gained(spec),
         )

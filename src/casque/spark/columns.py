@@ -54,10 +54,11 @@ FIELDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "headers": ((MapType,), "a map<string,string>"),
     "max_attempts": (WHOLE, "a whole number"),
     "max_crashes": (WHOLE, "a whole number"),
+    "fifo": ((BooleanType,), "a boolean"),
     **{field.name: _KINDS[field.sql or ""] for field in GAINED},
 }
 """Columns that fill a field of a job, and the types that they may have."""
-NEVER_NULL = ("id", "entrypoint", "payload", "priority")
+NEVER_NULL = ("id", "entrypoint", "payload", "priority", "fifo")
 
 _encoder = msgspec.json.Encoder()
 Convert = Callable[[Any], list[Any]]
@@ -107,11 +108,12 @@ class JobColumns:
             payloads=self._payloads(column, len(ids)),
             priorities=self._taken("priority", column, _numbers, 0),
             run_at_ms=self._taken("run_at", column, _moments),
-            attempts_max=self._taken("max_attempts", column, _numbers),
+            max_attempts=self._taken("max_attempts", column, _numbers),
             keys=None if "key" not in column else column["key"].to_pylist(),
             headers=self._taken("headers", column, _headers),
             zones=self._taken("zone", column, _texts),
             max_crashes=self._taken("max_crashes", column, _numbers),
+            fifo=self._taken("fifo", column, _texts, False),
             **{field.name: self._gained(field, column, len(ids)) for field in GAINED},
         )
 

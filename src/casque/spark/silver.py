@@ -253,7 +253,7 @@ def waiting(records: Sequence[JobRecord], as_of_ms: int) -> Any:
         "sequence": [record.sequence for record in records],
         "token": [record.token for record in records],
         "attempts": [record.attempts for record in records],
-        "max_attempts": [record.spec.attempts_max for record in records],
+        "max_attempts": [record.spec.max_attempts for record in records],
         "worker": [record.worker for record in records],
         "created_at": _moments([record.created_ms for record in records]),
         "run_at": _moments([record.spec.run_at_ms for record in records]),

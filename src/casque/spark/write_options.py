@@ -240,6 +240,7 @@ _CONSTANTS: dict[str, Callable[[str], Any]] = {
     "headers": _headers,
     "max_attempts": _attempts,
     "max_crashes": _crashes,
+    "fifo": lambda value: _flag("fifo", value),
 }
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "int": lambda name, value: _whole(name, value, -(2**63)),
@@ -279,6 +280,7 @@ ABOUT = {
     "headers": About("JSON object of texts", "For all rows, in place of a column."),
     "max_attempts": About("number", "For all rows, in place of a column."),
     "max_crashes": About("number", "For all rows, in place of a column."),
+    "fifo": About("`true`, `false`", "For all rows, in place of a column."),
     **{field.name: About(_TAKES[field.sql or ""], "For all rows, in place of a column.") for field in GAINED},
     "payload": About(
         "`column`, `json`",

@@ -310,8 +310,8 @@ class Border(QueueService):
                 checks.whole("priority", priority, -_PRIORITY)
             if spec.run_at_ms is not None:
                 checks.whole("run_at_ms", spec.run_at_ms, *checks.MOMENTS_MS)
-            if spec.attempts_max is not None and spec.attempts_max is not attempts:
-                attempts = checks.whole("attempts_max", spec.attempts_max, 1)
+            if spec.max_attempts is not None and spec.max_attempts is not attempts:
+                attempts = checks.whole("max_attempts", spec.max_attempts, 1)
             if spec.max_crashes is not None and spec.max_crashes is not crashes:
                 crashes = checks.max_crashes(spec.max_crashes)
             if spec.key is not None:

@@ -213,7 +213,7 @@ def is_spec(spec: Any) -> bool:
         and is_bytes(spec.payload)
         and is_whole(spec.priority, -INT64)
         and (spec.run_at_ms is None or is_whole(spec.run_at_ms, -62_135_596_800_000, 253_402_300_799_999))
-        and (spec.attempts_max is None or is_whole(spec.attempts_max, 1))
+        and (spec.max_attempts is None or is_whole(spec.max_attempts, 1))
         and (spec.max_crashes is None or is_whole(spec.max_crashes, 1))
         and (spec.key is None or is_name(spec.key, 1024))
         and (spec.headers is None or is_headers(spec.headers))

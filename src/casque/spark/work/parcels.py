@@ -105,7 +105,7 @@ def jobs_table(records: Sequence[JobRecord]) -> pa.Table:
         pa.array([record.created_ms for record in records], pa.int64()).cast(MOMENT),
         pa.array([record.due_ms for record in records], pa.int64()).cast(MOMENT),
         pa.array([record.claimed_ms for record in records], pa.int64()).cast(MOMENT),
-        pa.array([spec.attempts_max for spec in specs], pa.int64()),
+        pa.array([spec.max_attempts for spec in specs], pa.int64()),
         pa.array([spec.key for spec in specs], pa.string()),
         pa.array([spec.zone for spec in specs], pa.string()),
         packed_headers,

@@ -19,7 +19,7 @@ class EnqueueTests:
             b"hello",
             priority=-3,
             run_at_ms=YEAR_9999_MS,
-            attempts_max=4,
+            max_attempts=4,
             key="welcome/7",
             headers={"trace": "00-ab", "": "empty name"},
             zone="acme",
@@ -123,8 +123,8 @@ class EnqueueTests:
         assert [job.id for job in await service.jobs(entrypoint=name)] == [name]
 
     async def test_numbers_at_the_edge_come_back_as_they_were(self, service: QueueService) -> None:
-        lowest = a_job(b"", priority=-LARGE - 1, attempts_max=1)
-        highest = a_job(b"", priority=LARGE, attempts_max=LARGE)
+        lowest = a_job(b"", priority=-LARGE - 1, max_attempts=1)
+        highest = a_job(b"", priority=LARGE, max_attempts=LARGE)
         long_ago = a_job(b"", run_at_ms=0)
 
         added = await service.enqueue([highest, long_ago, lowest])

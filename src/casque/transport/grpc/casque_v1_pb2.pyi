@@ -761,7 +761,7 @@ class ArchiveRequest(_message.Message):
     def __init__(self, since_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., entrypoint: _Optional[str] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., packed: _Optional[bool] = ...) -> None: ...
 
 class ArchivedJob(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "state", "attempts", "created_at_ms", "due_at_ms", "finished_at_ms", "position", "sequence", "claimed_at_ms", "worker", "error", "result", "priority", "max_attempts", "token", "key", "headers", "zone", "run_at_ms", "blob_bytes", "tries", "waiting", "crashes", "max_crashes")
+    __slots__ = ("id", "entrypoint", "payload", "state", "attempts", "created_at_ms", "due_at_ms", "finished_at_ms", "position", "sequence", "claimed_at_ms", "worker", "error", "result", "priority", "max_attempts", "token", "key", "headers", "zone", "run_at_ms", "blob_bytes", "tries", "waiting", "crashes", "max_crashes", "fifo")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -795,6 +795,7 @@ class ArchivedJob(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     CRASHES_FIELD_NUMBER: _ClassVar[int]
     MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
+    FIFO_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -821,7 +822,8 @@ class ArchivedJob(_message.Message):
     waiting: bool
     crashes: int
     max_crashes: int
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., state: _Optional[_Union[JobState, str]] = ..., attempts: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., position: _Optional[int] = ..., sequence: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., token: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., waiting: _Optional[bool] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ...) -> None: ...
+    fifo: bool
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., state: _Optional[_Union[JobState, str]] = ..., attempts: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., position: _Optional[int] = ..., sequence: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., token: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., waiting: _Optional[bool] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., fifo: _Optional[bool] = ...) -> None: ...
 
 class ArchiveResponse(_message.Message):
     __slots__ = ("jobs", "packed")
