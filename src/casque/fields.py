@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from casque import checks
+from casque.errors import InvalidInputError
 from casque.types import JobSpec
 
 
@@ -67,6 +68,24 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     def default(self) -> Any:
         """The default in `JobSpec`; NODEFAULT for a field that every job has."""
         return _DEFAULTS[self.spec or ""]
+
+
+TAGS_MAX = 16
+TAG_MAX = 64
+
+
+def check_tags(value: Any) -> tuple[str, ...]:
+    """Distinct short texts. No commas, because commas separate tags where they are written in one text."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidInputError(f"tags must be a list of str, such as ['urgent'], not {checks.shown(value)}")
+    if len(value) > TAGS_MAX:
+        raise InvalidInputError(f"tags must be at most {TAGS_MAX}, not {len(value)}; use headers or the payload")
+    for tag in value:
+        if "," in checks.name("a tag", tag, TAG_MAX):
+            raise InvalidInputError(f"a tag must have no comma, not {tag!r}; give several tags instead")
+    if len(set(value)) != len(value):
+        raise InvalidInputError(f"tags must differ from each other: {[*value]!r} names one twice; leave it out once")
+    return tuple(value)
 
 
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
@@ -194,6 +213,7 @@ FIELDS = (
         "Whether its zone hands out its jobs strictly in enqueue order, one at a time.",
         lambda v: checks.flag("fifo", v),
     ),
+    _asked("tags", "array<string>", "Its tags, in the order given; null for none.", check_tags, gained=True),
     _kept(
         "sequence",
         "bigint",

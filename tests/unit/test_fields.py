@@ -60,6 +60,7 @@ VALUES: dict[str, Any] = {
     "zone": "acme",
     "max_crashes": 4,
     "fifo": True,
+    "tags": ("urgent", "billing"),
     "sequence": 12,
     "created_at": AT_MS,
     "state": JobState.RUNNING,

@@ -176,6 +176,10 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
     def headers(self) -> Mapping[str, str]:
         return MappingProxyType(self.record.spec.headers or {})
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self.record.spec.tags
+
     async def ack(self, *, result: bytes | None = None) -> None:
         """Mark the job as done; `result`, up to 256 KiB, goes to the archive with it.
 

@@ -439,6 +439,7 @@ def archived(store: Any, clock: ManualClock, **asked: Any) -> list[Row]:
         row |= {"hour": job.finished_at.replace(minute=0, second=0, microsecond=0)}
         row |= {"payload_bytes": len(job.payload) if job.blob_bytes is None else job.blob_bytes}
         row |= {"payload": job.payload if job.blob_bytes is None else None}
+        row |= {field.name: list(getattr(job, field.name)) or None for field in GAINED}
         found.append(row)
     return found
 
@@ -653,7 +654,7 @@ def test_the_tables_of_a_ring_are_those_of_its_shards_in_numbers_of_the_ring(clo
 @pytest.mark.parametrize("layout", ["log", "document"])
 def test_what_a_producer_set_can_be_read_in_every_table(clock: ManualClock, layout: str) -> None:
     store = MemoryStore()
-    asked: Row = {"zone": "acme", "fifo": True, "max_crashes": 3, "max_attempts": 4}
+    asked: Row = {"zone": "acme", "fifo": True, "max_crashes": 3, "max_attempts": 4, "tags": ["urgent", "billing"]}
 
     async def fill() -> None:
         async with opened(store, clock, layout=layout) as q:

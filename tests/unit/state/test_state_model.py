@@ -546,7 +546,20 @@ class StateAgainstModel(RuleBasedStateMachine):
             job_id = self.known[-1] if repeat_id and self.known and self.ids % 7 == 0 else f"j{self.ids}"
             run_at = None if delay is None else self.now + delay
             specs.append(
-                JobSpec(job_id, name, b"p", priority, run_at, attempts, key, None, zone, max_crashes=crashes, fifo=fifo)
+                JobSpec(
+                    job_id,
+                    name,
+                    b"p",
+                    priority,
+                    run_at,
+                    attempts,
+                    key,
+                    None,
+                    zone,
+                    max_crashes=crashes,
+                    fifo=fifo,
+                    tags=(name,) if self.ids % 2 else (),
+                )
             )
         self.both(Enqueue(tuple(specs)), request)
         self.known.extend(spec.id for spec in specs)
