@@ -15,6 +15,7 @@ from casque.codec.stored import encode_job
 from casque.fields import TAG_MAX, TAGS_MAX, check_tags
 from casque.storage.memory import MemoryStore
 from casque.testing import in_memory
+from casque.transport.border import Border
 from casque.types import Finished, JobRecord, JobSpec, JobState
 from simulation.world.crew import tags_of
 
@@ -45,6 +46,17 @@ def test_tags_may_be_as_many_and_as_long_as_is_said_and_keep_their_order() -> No
     most = [f"{n:x}".rjust(TAG_MAX, "ä") for n in range(TAGS_MAX, 0, -1)]
     assert check_tags(most) == tuple(most)
     assert check_tags(()) == ()
+
+
+@pytest.mark.parametrize("bad", [("a", "a"), ("a,b",), ("",), (7,), ["a"], tuple(f"t{n}" for n in range(17))])
+async def test_a_broker_refuses_bad_tags_and_adds_nothing(bad: Any) -> None:
+    async with Queue.open("memory://") as q:
+        border = Border(q._service)
+        with pytest.raises(InvalidInputError, match="tag"):
+            await border.enqueue([JobSpec("1", "send", b""), JobSpec("2", "send", b"", tags=bad)])
+        assert (await q.stats()).totals.enqueued == 0
+        await border.enqueue([JobSpec("2", "send", b"", tags=TAGS)])
+        assert [job.tags for job in await q.jobs()] == [TAGS]
 
 
 async def test_tags_are_given_in_every_way_and_come_back_with_the_job() -> None:

@@ -18,7 +18,9 @@ from casque.types import Admission, JobSpec, JobState
 class AdmitTests:
     async def test_staged_jobs_are_admitted_together_and_in_order(self, service: QueueService, place: str) -> None:
         first = await staged(place, StagedJobs(["a", "b"], "task", [b"1", b"2"], priorities=[5, -5], zones="acme"))
-        second = await staged(place, StagedJobs(["c"], "other", b"3", headers={"x": "y"}, max_attempts=4))
+        second = await staged(
+            place, StagedJobs(["c"], "other", b"3", headers={"x": "y"}, max_attempts=4, tags=[("t",)])
+        )
 
         admission = await service.admit("nightly", 0, [first, second])
 
@@ -26,7 +28,7 @@ class AdmitTests:
         assert [job.spec for job in await service.jobs()] == [
             JobSpec("a", "task", b"1", 5, zone="acme", max_attempts=25),
             JobSpec("b", "task", b"2", -5, zone="acme", max_attempts=25),
-            JobSpec("c", "other", b"3", headers={"x": "y"}, max_attempts=4),
+            JobSpec("c", "other", b"3", headers={"x": "y"}, max_attempts=4, tags=("t",)),
         ]
         claimed = await service.dequeue(entrypoints=None, limit=3)
         assert [job.id for job in claimed] == ["b", "c", "a"]

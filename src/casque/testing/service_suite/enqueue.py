@@ -23,6 +23,7 @@ class EnqueueTests:
             key="welcome/7",
             headers={"trace": "00-ab", "": "empty name"},
             zone="acme",
+            tags=("urgent", "grüße 🚀"),
         )
 
         [added] = await service.enqueue([spec], request_id="r-1")
@@ -33,6 +34,15 @@ class EnqueueTests:
         assert (added.sequence, added.token, added.attempts) == (1, 0, 0)
         assert (added.worker, added.claimed_ms, added.beat_ms, added.error) == (None, None, None, None)
         assert await service.find(spec.id) == added
+
+    async def test_tags_are_shown_wherever_a_job_is(self, service: QueueService) -> None:
+        tags = ("urgent", "grüße 🚀", "billing")
+        [added, _] = await service.enqueue([a_job(b"1", tags=tags), a_job(b"2")])
+
+        assert [job.spec.tags for job in await service.jobs()] == [tags, ()]
+        [claimed] = await service.dequeue(entrypoints=None, limit=1)
+        assert (claimed.id, claimed.spec.tags) == (added.id, tags)
+        assert (await service.heartbeat(claimed.id, token=claimed.token)).spec.tags == tags
 
     async def test_jobs_of_one_call_are_added_in_order(self, service: QueueService) -> None:
         specs = [a_job(b"%d" % n) for n in range(25)]
