@@ -127,7 +127,7 @@ class History:
                 f"{self._jobs:08x}-0000-4000-8000-{self._jobs:012x}",
                 f"entrypoint-{self._jobs % 8}",
                 b"x" * 100,
-                attempts_max=5,
+                max_attempts=5,
                 zone=f"zone-{self._jobs % 5}",
             )
             created_ms = at_ms - run_ms - wait_ms - (10_000 if tries else 0)

@@ -145,7 +145,7 @@ class _Kind(msgspec.Struct, frozen=True):
     fails: float
     vanishes: float = 0.02
     errors: tuple[str, ...] = ("RuntimeError: it did not work",)
-    attempts_max: int = 5
+    max_attempts: int = 5
     retry_ms: int = 4_000
 
 
@@ -154,20 +154,20 @@ KINDS = {
         (300, 5_000), 0.06, errors=("TimeoutError: the server took too long", "ValueError: no such address")
     ),
     "report.render": _Kind(
-        (8_000, 40_000), 0.08, 0.06, ("MemoryError: the report has too many pages",), attempts_max=3
+        (8_000, 40_000), 0.08, 0.06, ("MemoryError: the report has too many pages",), max_attempts=3
     ),
-    "image.resize": _Kind((900, 7_000), 0.12, 0.1, ("OSError: the image is cut off",), attempts_max=2),
+    "image.resize": _Kind((900, 7_000), 0.12, 0.1, ("OSError: the image is cut off",), max_attempts=2),
     "billing.charge": _Kind(
         (400, 2_500),
         0.35,
         errors=("ConnectionError: the bank is away", "PermissionError: the card was refused"),
-        attempts_max=2,
+        max_attempts=2,
         retry_ms=15_000,
     ),
     "legacy.sync": _Kind(
-        (2_000, 9_000), 0.6, errors=("KeyError: 'customer'", "TimeoutError: no answer in 8 s"), attempts_max=2
+        (2_000, 9_000), 0.6, errors=("KeyError: 'customer'", "TimeoutError: no answer in 8 s"), max_attempts=2
     ),
-    HOSTILE: _Kind((50, 400), 0.3, 0.0, ("<b>Error</b>: a name & a half", "no class, just words"), attempts_max=2),
+    HOSTILE: _Kind((50, 400), 0.3, 0.0, ("<b>Error</b>: a name & a half", "no class, just words"), max_attempts=2),
 }
 MIX = ["email.send"] * 8 + ["image.resize"] * 5 + ["billing.charge"] * 3 + ["report.render", "legacy.sync", HOSTILE]
 ZONES = ["acme"] * 14 + ["globex"] * 6 + ["initech"] * 2 + ["hooli", "zürich <&>", None]
@@ -319,7 +319,7 @@ class _Script:
             rng.randbytes(1_500 if large else rng.randint(4, 90)),
             rng.choice((0, 0, 0, 0, 5, -1)),
             self._now() + delay_ms if delay_ms else None,
-            KINDS[entrypoint].attempts_max if entrypoint in KINDS else 3,
+            KINDS[entrypoint].max_attempts if entrypoint in KINDS else 3,
             headers={"trace": f"{rng.getrandbits(32):08x}"} if rng.random() < 0.1 else None,
             zone=zone,
         )
@@ -455,8 +455,8 @@ class _Script:
 
     def _fail(self, job_id: str, outcome: str, error: str, due_ms: int, state: JobState) -> None:
         self._error[job_id] = error
-        attempts_max = self._specs[job_id].attempts_max
-        if attempts_max is not None and self._attempts[job_id] >= attempts_max:
+        max_attempts = self._specs[job_id].max_attempts
+        if max_attempts is not None and self._attempts[job_id] >= max_attempts:
             self._end_try(job_id, "dead", error)
             self._end(job_id, JobState.DEAD)
         else:

@@ -150,7 +150,7 @@ class Caller:
                     [w.tag for w in wishes],
                     [w.entrypoint or ENTRYPOINT for w in wishes],
                     [w.tag.encode() for w in wishes],
-                    attempts_max=[1 if w.once else ATTEMPTS for w in wishes],
+                    max_attempts=[1 if w.once else ATTEMPTS for w in wishes],
                     zones=[w.zone for w in wishes],
                 )
             )

@@ -78,6 +78,11 @@ SIZES = (1, 2, 2, 3, 4)
 """That a ring may have."""
 
 
+def tags_of(number: int, item: int) -> tuple[str, ...]:
+    """The tags of a job, which a third of them have. Not drawn, so that worlds are those that they were."""
+    return ("odd" if item % 2 else "even", f"request-{number % 5}") if (number + item) % 3 == 0 else ()
+
+
 class Knowledge:
     """What callers all over the world have heard of, current or not."""
 
@@ -525,6 +530,7 @@ class Crew:
                     zone=zones[i],
                     max_crashes=crashes,
                     fifo=zones[i] in fifos,
+                    tags=tags_of(number, i),
                 )
                 for i, (name, priority, delay, key, attempts, crashes) in enumerate(drawn)
             ]

@@ -63,7 +63,7 @@ class Guarded:
             name, request_id = world.known.orders.next(begin), world.known.orders.next(badge.name)
             key = rng.choice(KEYS) if rng.random() < 0.3 else None
             asked_at, number = world.loop.time(), len(world.history.requests)
-            spec = JobSpec(name, entrypoint, b"%d:0" % number, attempts_max=2, key=key, zone=zone)
+            spec = JobSpec(name, entrypoint, b"%d:0" % number, max_attempts=2, key=key, zone=zone)
             request = self._add(Verb.ENQUEUE, partial(_enqueue, spec, request_id), badge, items=1)
             added = await self._ask(badge, request)
             if added is None:

@@ -93,7 +93,7 @@ class Heirs:
     async def _add(self, name: str, zone: str, delay_s: float) -> bool:
         number = len(self._world.history.requests)
         run_at_ms = self._life.clock.wall_ms() + int(delay_s * 1000)
-        spec = JobSpec(name, "mail", b"%d:0" % number, attempts_max=2, zone=zone, run_at_ms=run_at_ms)
+        spec = JobSpec(name, "mail", b"%d:0" % number, max_attempts=2, zone=zone, run_at_ms=run_at_ms)
         added = await self._crew.ask(self._request(Verb.ENQUEUE, partial(_enqueue, spec), items=1))
         known = self._world.known.jobs
         # Operators who hear of it might mean the first job, and meet the second.

@@ -43,7 +43,7 @@ def border(through: Through, zone: str) -> Border:
 
 
 def order(zone: str, name: str, entrypoint: str, key: str | None, number: int, request_id: str | None) -> Send:
-    spec = JobSpec(name, entrypoint, b"%d:0" % number, attempts_max=2, key=key, zone=zone)
+    spec = JobSpec(name, entrypoint, b"%d:0" % number, max_attempts=2, key=key, zone=zone)
 
     async def send(through: Through) -> list[JobRecord]:
         return list(await border(through, zone).enqueue([spec], request_id=request_id))

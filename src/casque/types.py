@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
 
@@ -51,7 +52,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     payload: bytes
     priority: int = 0
     run_at_ms: int | None = None
-    attempts_max: int | None = None
+    max_attempts: int | None = msgspec.field(default=None, name="attempts_max")
+    """Stored and sent under its first name, which every release reads."""
     key: str | None = None
     headers: dict[str, str] | None = None
     zone: str | None = None
@@ -62,6 +64,34 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The job is dead after this many worker crashes. If set, a crash does not count as an attempt."""
     fifo: bool = False
     """Its zone hands out its jobs strictly in enqueue order, one at a time."""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def attempts_max(self) -> int | None:
+        """The first name of `max_attempts`."""
+        return self.max_attempts
+
+
+_TAGS = {
+    "maxItems": 16,
+    "uniqueItems": True,
+    "items": {"type": "string", "minLength": 1, "maxLength": 64, "format": "printable"},
+}
+
+
+class GainedFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields that `JobSpec` gained last, for all other forms of a job. A form that inherits them has them at its
+    end, under the same names. See `fields.py`."""
+
+    tags: Annotated[tuple[str, ...], msgspec.Meta(extra_json_schema=_TAGS)] = ()
+    """Short texts to find jobs by."""
+
+
+class GainedColumns(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The same as columns of staged jobs: a list with a value for each row, or None. Stored by position: new ones come
+    at the end."""
+
+    tags: list[tuple[str, ...]] | None = None
 
 
 class Reach(msgspec.Struct, frozen=True):

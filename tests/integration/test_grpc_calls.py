@@ -118,7 +118,7 @@ async def test_what_a_job_does_not_say_is_not_there() -> None:
 
         [found] = await host.queue.jobs()
 
-        assert (found.spec.payload, found.spec.attempts_max, found.spec.key, found.spec.headers) == (
+        assert (found.spec.payload, found.spec.max_attempts, found.spec.key, found.spec.headers) == (
             b"",
             None,
             None,
@@ -251,7 +251,7 @@ async def test_many_outcomes_in_one_call() -> None:
 async def test_failing_dying_retrying_and_purging() -> None:
     async with a_queue("dying") as (host, stub):
         dead = await a_dead_job(host.queue, entrypoint="other")
-        job = await a_claim(host.queue, attempts_max=2)
+        job = await a_claim(host.queue, max_attempts=2)
         failed = await stub.Nack(job_id=job.id, token=job.token, error="no", backoff=pb.Backoff(base_ms=20, cap_ms=20))
         [again] = (await stub.Dequeue(wait_ms=60_000)).jobs
         died = await stub.Nack(job_id=again.id, token=again.token)

@@ -152,7 +152,7 @@ async def test_a_worker_that_is_silent_loses_its_job_to_the_next(pb: ModuleType)
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         record = await host.queue.find(job_id)
         assert record is not None
-        assert (record.worker, record.spec.attempts_max) == ("next", None)
+        assert (record.worker, record.spec.max_attempts) == ("next", None)
 
 
 async def test_a_client_without_a_name_is_known_by_its_connection(pb: ModuleType) -> None:

@@ -36,7 +36,7 @@ async def fill(url: str) -> None:
         queue = host.service()
         fields: dict[str, Any] = {"headers": {BAD: BAD}, "zone": BAD}
         bad = BAD.encode("utf-8", "surrogatepass")
-        await queue.enqueue([JobSpec(DEAD, BAD, bad, attempts_max=1, key=f"{BAD}1", **fields)])
+        await queue.enqueue([JobSpec(DEAD, BAD, bad, max_attempts=1, key=f"{BAD}1", **fields)])
         [job] = await queue.dequeue(entrypoints=None, limit=1, worker=BAD)
         await queue.settle([Outcome(job.id, job.token, error=BAD)])
         await queue.enqueue([JobSpec(f"{BAD}done", BAD, bad, **fields)])

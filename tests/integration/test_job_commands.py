@@ -44,6 +44,27 @@ def test_a_job_is_enqueued_with_everything_that_was_said_about_it(url: str) -> N
     assert again.output.strip() == job.id, "the key is held, and nothing was added"
 
 
+def test_jobs_are_listed_by_their_tags(url: str) -> None:
+    casque("enqueue", url, "send", "1", "--tag", "urgent", "-t", "billing")
+    casque("enqueue", url, "send", "2", "--tag", "billing")
+    casque("enqueue", url, "send", "3")
+
+    def listed(*options: str) -> list[tuple[str, list[str]]]:
+        return [(job["text"], job["tags"]) for job in lines_of(casque("jobs", "list", url, "--json", *options))]
+
+    both, one = ("1", ["urgent", "billing"]), ("2", ["billing"])
+    assert listed() == [both, one, ("3", [])]
+    assert listed("--tag", "billing") == [both, one]
+    assert listed("--tag", "billing", "--limit", "1") == [both]
+    assert listed("-t", "billing", "-t", "urgent") == [both]
+    assert listed("--tag", "billing", "--state", "dead") == []
+    assert "urgent, billing" in casque("jobs", "list", url).stdout
+    [job, *_] = on(url, lambda q: q.jobs())
+    assert "urgent, billing" in casque("jobs", "show", url, job.id).stdout
+    refused = casque("enqueue", url, "send", "4", "--tag", "a,b", ends=2)
+    assert "a tag must have no comma" in refused.stderr
+
+
 def test_a_payload_may_come_from_a_file_or_from_standard_input(url: str, tmp_path: Path) -> None:
     (tmp_path / "letter").write_bytes(b"\xff\x00 raw")
     casque("enqueue", url, "send", "@letter")

@@ -225,7 +225,7 @@ async def test_what_a_broker_sends_to_another_is_checked_like_what_comes_from_ou
                     {"id": "x" * 10_000},
                     {"entrypoint": ""},
                     {"run_at_ms": 2**62},
-                    {"attempts_max": 0},
+                    {"max_attempts": 0},
                     {"headers": {"a": "b" * 1_000_000}},
                     {"blob": "queue.json", "blob_bytes": 10},
                     {"blob": "log/00000000000000000001", "blob_bytes": 10},

@@ -68,7 +68,7 @@ def tokens_of_single_calls_lost(patch: pytest.MonkeyPatch) -> None:
 def request_ids_of_single_calls_lost(patch: pytest.MonkeyPatch) -> None:
     async def enqueue(self: Verbs, service: QueueService, request: pb.EnqueueRequest, _context: Any) -> Any:
         door = self._door
-        specs = [messages.spec(new, attempts_max=None, clock=door.clock, rng=door.rng) for new in request.jobs]
+        specs = [messages.spec(new, max_attempts=None, clock=door.clock, rng=door.rng) for new in request.jobs]
         return pb.EnqueueResponse(jobs=map(messages.outline, await service.enqueue(specs)))
 
     patch.setattr(Verbs, "enqueue", enqueue)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from casque.clock import new_nonce
+from casque.codec import stored
 from casque.codec.archive import Range
 from casque.codec.head import KEY, Owner
 from casque.codec.log import LogHead, Mode, Segment, SnapshotRef, View, encode_segment, segment_key
@@ -155,6 +156,15 @@ def snapshots_forget_request_ids(patch: pytest.MonkeyPatch) -> None:
         return msgspec.structs.replace(of(state, tip), requests={})
 
     patch.setattr(View, "of", staticmethod(forgetful))
+
+
+def snapshots_forget_tags(patch: pytest.MonkeyPatch) -> None:
+    to_stored = stored._to_stored
+
+    def forgetful(*job: Any) -> stored.StoredJob:
+        return msgspec.structs.replace(to_stored(*job), tags=())
+
+    patch.setattr(stored, "_to_stored", forgetful)
 
 
 def snapshots_forget_gates(patch: pytest.MonkeyPatch) -> None:

@@ -291,6 +291,7 @@ _RULES: list[_Row] = [
     (log_mutations.no_fence_after_a_change_of_epoch, LOG_LONG, DREAMS, Invariant.CURRENT),
     (log_mutations.snapshots_forget_request_ids, LOG, SLEEPY, Invariant.REPLAY),
     (log_mutations.snapshots_forget_gates, LOG, SLEEPY, Invariant.REPLAY),
+    (log_mutations.snapshots_forget_tags, LOG, SLEEPY, Invariant.REPLAY),
     (log_mutations.snapshots_forget_admissions, LOG, SLEEPY, Invariant.REPLAY),
     (log_mutations.snapshots_forget_what_visits_saw, LOG, VISITORS, Invariant.SAME_STATE),
     (log_mutations.fence_taken_for_an_ordinary_commit, LOG, PAIR, Invariant.EPOCHS),

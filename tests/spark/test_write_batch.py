@@ -312,3 +312,38 @@ def test_values_that_no_job_may_have_are_named_and_nothing_is_enqueued(spark: Sp
 def test_options_with_secrets_show_none_of_them() -> None:
     options = WriteOptions.parse({"path": "file:///queue", "token": "HUSH", "tlsKey": "HUSH"})
     assert repr(options) == "WriteOptions('file:///queue')"
+
+
+@pytest.mark.parametrize("way", ["a column", "an option"])
+def test_a_fifo_zone_can_be_filled(spark: SparkSession, files: Place, way: str) -> None:
+    df = spark.createDataFrame(
+        [("a", "send", "1", "eu"), ("b", "send", "2", "eu")],
+        "id string, entrypoint string, payload string, zone string",
+    )
+    if way == "a column":
+        files.write(df.withColumn("fifo", F.lit(True)))
+    else:
+        files.write(df, fifo="true")
+    assert [(job.id, job.record.spec.fifo) for job in files.jobs()] == [("a", True), ("b", True)]
+    with pytest.raises(Exception, match="fifo must be true or false"):
+        files.write(df.withColumn("id", F.lit("c")), fifo="perhaps")
+
+
+def test_tags_are_written_from_arrays_or_an_option_and_found_with_array_contains(
+    spark: SparkSession, files: Place
+) -> None:
+    jobs = [("a", ["urgent", "billing"]), ("b", None), ("c", ["billing"])]
+    df = spark.createDataFrame(jobs, "id string, tags array<string>").select(
+        "*", F.lit("send").alias("entrypoint"), F.lit("x").alias("payload")
+    )
+    files.write(df)
+    files.write(df.select(F.lit("d").alias("id"), "entrypoint", "payload").limit(1), tags="urgent, nightly")
+    assert [job.tags for job in files.jobs()] == [("urgent", "billing"), (), ("billing",), ("urgent", "nightly")]
+    for table, name in (("jobs", "id"), ("events", "job_id")):
+        read = spark.read.format("casque").option("table", table).options(**files.for_spark).load(files.url)
+        found = read.where(F.array_contains("tags", "urgent")).orderBy(name).select(name, "tags").collect()
+        assert [tuple(row) for row in found] == [("a", ["urgent", "billing"]), ("d", ["urgent", "nightly"])]
+    with pytest.raises(Exception, match="tags must be an array<string>, not string"):
+        files.write(df.withColumn("tags", F.lit("urgent")))
+    with pytest.raises(Exception, match="a tag must be 1 to 64 printable characters"):
+        files.write(df.select("id", "entrypoint", "payload"), tags="urgent,")

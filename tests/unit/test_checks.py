@@ -200,7 +200,7 @@ async def test_many_jobs_keep_what_each_was_given(q: Queue[bytes]) -> None:
     assert [spec.max_crashes for spec in found] == [2, 2, None, 2, 2, 2, 2, 2, None]
     assert [spec.key for spec in found] == [None] * 5 + ["k"] + [None] * 3
     assert [spec.run_at_ms is not None for spec in found] == [number == 6 for number in range(9)]
-    assert found[8].attempts_max == 9
+    assert found[8].max_attempts == 9
     assert len({job.id for job in jobs}) == 9
 
 

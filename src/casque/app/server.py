@@ -221,7 +221,7 @@ class BrokerServer:
             admit=measuring(door, self.metrics),
             peers=admit_peers(options.tokens, options.limits),
             limits=options.grpc_limits,
-            attempts_max=options.queue.max_attempts,
+            max_attempts=options.queue.max_attempts,
             clock=self._env.clock,
             rng=self._env.rng,
         )

@@ -18,7 +18,8 @@ from casque.cli.output import Columns, answer, print_rows, say
 from casque.cli.target import QueueTarget
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
-from casque.types import Missed, Schedule
+from casque.fields import gained
+from casque.types import GainedFields, Missed, Schedule
 
 Name = Annotated[
     str | None,
@@ -26,7 +27,7 @@ Name = Annotated[
 ]
 
 
-class ScheduleView(msgspec.Struct, frozen=True):
+class ScheduleView(GainedFields, frozen=True, omit_defaults=False):
     """A schedule as commands show it."""
 
     name: str
@@ -252,10 +253,11 @@ def _view(schedule: Schedule) -> ScheduleView:
         next_at=None if schedule.paused else schedule.next_at,
         last_at=schedule.last_at,
         priority=job.priority,
-        max_attempts=job.attempts_max,
+        max_attempts=job.max_attempts,
         max_crashes=job.max_crashes,
         key=job.key,
         zone=job.zone,
         headers=job.headers,
         origin=spec.origin,
+        **gained(job),
     )

@@ -13,7 +13,8 @@ from casque.cli.output import Columns
 from casque.client.job import Job
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
-from casque.types import Ending, JobState, from_ms
+from casque.fields import GAINED, gained, shown
+from casque.types import Ending, GainedFields, JobState, from_ms
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class ProgressView(msgspec.Struct, frozen=True):
     note: str | None
 
 
-class JobView(msgspec.Struct, frozen=True):
+class JobView(GainedFields, frozen=True, omit_defaults=False):
     """A job in the queue."""
 
     id: str
@@ -80,6 +81,7 @@ CELLS: dict[str, Callable[[JobView], str | Text]] = {
     "worker": lambda job: job.worker or "",
     "payload": lambda job: preview(job.payload),
     "error": lambda job: preview(job.error),
+    **{field.name: lambda job, name=field.name: shown(getattr(job, name)) for field in GAINED},  # type: ignore[misc]
 }
 
 
@@ -99,7 +101,7 @@ def view_job(job: Job[bytes]) -> JobView:
         text=None if payload is None else text_of(payload),
         priority=spec.priority,
         attempts=record.attempts,
-        max_attempts=spec.attempts_max,
+        max_attempts=spec.max_attempts,
         created_at=from_ms(record.created_ms),
         due_at=from_ms(record.due_ms),
         token=record.token,
@@ -122,6 +124,7 @@ def view_job(job: Job[bytes]) -> JobView:
         declined=record.declined,
         progress=None if (far := record.progress) is None else ProgressView(far.done, far.total, far.note),
         fifo=spec.fifo,
+        **gained(spec),
     )
 
 

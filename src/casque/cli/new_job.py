@@ -37,6 +37,11 @@ class NewJobOptions(Options, frozen=True, kw_only=True):
         ),
     ] = None
 
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", "-t", metavar="TEXT", help="To find the job by; may be repeated."),
+    ] = None
+
     def job(self, entrypoint: str, payload: bytes, **more: Any) -> NewJob[bytes]:
         """Raises InvalidInputError."""
         return NewJob(
@@ -48,5 +53,6 @@ class NewJobOptions(Options, frozen=True, kw_only=True):
             headers=parse_pairs(self.header, "--header is written NAME=VALUE, not {!r}") or None,
             max_attempts=self.max_attempts,
             max_crashes=self.max_crashes,
+            tags=tuple(self.tag or ()),
             **more,
         )

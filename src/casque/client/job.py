@@ -126,7 +126,7 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     @property
     def max_attempts(self) -> int | None:
-        return self.record.spec.attempts_max
+        return self.record.spec.max_attempts
 
     @property
     def crashes(self) -> int:
@@ -175,6 +175,10 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
     @property
     def headers(self) -> Mapping[str, str]:
         return MappingProxyType(self.record.spec.headers or {})
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self.record.spec.tags
 
     async def ack(self, *, result: bytes | None = None) -> None:
         """Mark the job as done; `result`, up to 256 KiB, goes to the archive with it.

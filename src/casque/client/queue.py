@@ -27,6 +27,7 @@ from casque.engine.history import History
 from casque.engine.ticker import triggered
 from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, QueueClosedError, RingError, ScheduleNotFoundError
+from casque.fields import check_tags
 from casque.ring.archives import merged
 from casque.ring.feeds import merged_feed
 from casque.ring.service import RingService
@@ -75,6 +76,7 @@ class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
     zone: str | None = None
     max_crashes: int | None = None
     fifo: bool = False
+    tags: Sequence[str] = ()
 
 
 class Queue(LeaseVerbs, Generic[T]):
@@ -271,6 +273,7 @@ class Queue(LeaseVerbs, Generic[T]):
         zone: str | None = None,
         max_crashes: int | None = None,
         fifo: bool = False,
+        tags: Sequence[str] = (),
         request_id: str | None = None,
     ) -> Job[T]:
         """Add a job; it is durable when this returns.
@@ -280,9 +283,12 @@ class Queue(LeaseVerbs, Generic[T]):
         comes back without its payload. `max_attempts`: the job is dead after this many claims. `max_crashes`: the job
         is dead after its worker process died this many times, and crashes do not count as attempts; without it, a crash
         is a failed attempt. `zone`: the tenant that the job belongs to; zones take turns. `fifo`: the jobs of this zone
-        run strictly in enqueue order, one at a time, whatever their priorities.
+        run strictly in enqueue order, one at a time, whatever their priorities. `tags`: up to 16 short texts, without
+        commas, to find the job by.
         """
-        new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes, fifo)
+        new = NewJob(
+            entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes, fifo, tags
+        )
         spec = self._spec(new_id(self._parts.rng), new)
         [record] = await self._service.call(requests.Enqueue((spec,), checks.request_id(request_id)))
         return Job(record, self._codec)
@@ -914,12 +920,13 @@ class Queue(LeaseVerbs, Generic[T]):
                         encode(job.payload),
                         same.priority,
                         None,
-                        same.attempts_max,
+                        same.max_attempts,
                         None,
                         same.headers,
                         same.zone,
                         max_crashes=same.max_crashes,
                         fifo=same.fifo,
+                        tags=same.tags,
                     )
                 )
                 continue
@@ -957,6 +964,7 @@ class Queue(LeaseVerbs, Generic[T]):
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
             max_crashes=None if new.max_crashes is None else checks.max_crashes(new.max_crashes),
             fifo=checks.flag("fifo", new.fifo),
+            tags=check_tags(new.tags) if new.tags != () else (),
         )
 
 
@@ -970,6 +978,7 @@ def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
         and one.zone is other.zone
         and one.max_crashes is other.max_crashes
         and one.fifo is other.fifo
+        and one.tags is other.tags
         and other.key is None
         and other.delay is None
         and other.run_at is None

@@ -44,7 +44,7 @@ class SmallQueue(LeaseVerbs):
             checks.entrypoint(entrypoint),
             checks.payload(payload),
             checks.priority(priority),
-            attempts_max=self._parts.settings.max_attempts,
+            max_attempts=self._parts.settings.max_attempts,
         )
         [record] = await self._service.call(requests.Enqueue((spec,), checks.request_id(request_id)))
         return plain_job(record)

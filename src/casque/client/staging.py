@@ -115,14 +115,14 @@ class Stager:
 
     def _defaulted(self, jobs: StagedJobs) -> StagedJobs:
         """Fill in the default for attempts."""
-        most, attempts = self._env.settings.max_attempts, jobs.attempts_max
+        most, attempts = self._env.settings.max_attempts, jobs.max_attempts
         if most is None or (attempts is not None and not isinstance(attempts, list)):
             return jobs
         if isinstance(attempts, list):
             if None not in attempts:
                 return jobs
-            return msgspec.structs.replace(jobs, attempts_max=[most if one is None else one for one in attempts])
-        return msgspec.structs.replace(jobs, attempts_max=most)
+            return msgspec.structs.replace(jobs, max_attempts=[most if one is None else one for one in attempts])
+        return msgspec.structs.replace(jobs, max_attempts=most)
 
 
 def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, R]) -> R:

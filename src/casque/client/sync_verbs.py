@@ -43,6 +43,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
         zone: str | None = None,
         max_crashes: int | None = None,
         fifo: bool = False,
+        tags: Sequence[str] = (),
         request_id: str | None = None,
     ) -> SyncJob[T]:
         """Add a job; it is durable when this returns."""
@@ -60,6 +61,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
                     zone=zone,
                     max_crashes=max_crashes,
                     fifo=fifo,
+                    tags=tags,
                     request_id=request_id,
                 )
             ),

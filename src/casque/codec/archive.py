@@ -11,9 +11,11 @@ from datetime import datetime
 
 import msgspec
 
+from casque.codec.converter import converter
 from casque.codec.head import UNREADABLE
 from casque.codec.stored import end_alike
 from casque.errors import CorruptQueueError
+from casque.fields import GAINED, RECORD, SPEC
 from casque.service import ArchivedAttempt, ArchivedJob
 from casque.types import Attempt, Finished, JobState, from_ms
 
@@ -24,7 +26,7 @@ PIECE_JOBS = 1_000
 PIECE_BYTES = 256 * 1024
 """A piece takes about two milliseconds. Under load one is encoded between two commits of hundreds of jobs each."""
 
-_RUNNING = JobState.RUNNING
+_WITHOUT_GAINED = {"fifo": False, **{field.name: field.default for field in GAINED}}
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(ArchivedJob)
 
@@ -82,40 +84,7 @@ def archived_jobs(finished: Iterable[Finished]) -> list[ArchivedJob]:
     """Finished jobs as the archive keeps them. Takes many at once because they share timestamps; one by one takes twice
     as long."""
     moments = _Moments()
-    out: list[ArchivedJob] = []
-    for one in finished:
-        job, spec = one.job, one.job.spec
-        out.append(
-            ArchivedJob(
-                spec.id,
-                spec.entrypoint,
-                spec.payload,
-                one.state,
-                job.attempts,
-                moments[job.created_ms],
-                moments[job.due_ms],
-                moments[one.at_ms],
-                one.position,
-                job.sequence,
-                None if job.claimed_ms is None else moments[job.claimed_ms],
-                job.worker,
-                one.error,
-                one.result,
-                spec.priority,
-                spec.attempts_max,
-                job.token,
-                spec.key,
-                spec.headers,
-                spec.zone,
-                None if spec.run_at_ms is None else moments[spec.run_at_ms],
-                spec.blob_bytes if spec.blob is not None else None,
-                tuple([archived_try(tried) for tried in job.tries]) if job.tries else (),
-                job.state is not _RUNNING,
-                job.crashes,
-                spec.max_crashes,
-            )
-        )
-    return out
+    return [_to_archived(one, one.job, one.job.spec, moments) for one in finished]
 
 
 class _Moments(dict[int, datetime]):
@@ -135,9 +104,33 @@ def archived_try(tried: Attempt) -> ArchivedAttempt:
     )
 
 
+_to_archived = converter(
+    ArchivedJob,
+    "one, job, spec, moments",
+    {
+        **{field.archived: f"spec.{field.spec}" for field in SPEC if field.archived is not None},
+        **{field.archived: f"job.{field.record}" for field in RECORD if field.archived is not None},
+        "position": "one.position",
+        "state": "one.state",
+        "error": "one.error",
+        "result": "one.result",
+        "created_at": "moments[job.created_ms]",
+        "due_at": "moments[job.due_ms]",
+        "finished_at": "moments[one.at_ms]",
+        "claimed_at": "None if job.claimed_ms is None else moments[job.claimed_ms]",
+        "run_at": "None if spec.run_at_ms is None else moments[spec.run_at_ms]",
+        "blob_bytes": "spec.blob_bytes if spec.blob is not None else None",
+        "tries": "tuple([archived_try(tried) for tried in job.tries]) if job.tries else ()",
+        "waiting": "job.state is not running",
+    },
+    archived_try=archived_try,
+    running=JobState.RUNNING,
+)
+
+
 def agree(one: bytes, other: bytes) -> bool:
-    """Whether two bodies of one object hold the same jobs, ignoring how far back their failed attempts reach: an older
-    release that did not keep those may have begun a range that this one continues."""
+    """Whether two bodies of one object hold the same jobs, ignoring how far back their failed attempts reach, and
+    fields that lines gained: an older release without them may have begun a range that this one continues."""
     if one == other:
         return True
     try:
@@ -148,7 +141,7 @@ def agree(one: bytes, other: bytes) -> bool:
 
 
 def _bare(job: ArchivedJob) -> ArchivedJob:
-    return msgspec.structs.replace(job, tries=(), waiting=False)
+    return msgspec.structs.replace(job, tries=(), waiting=False, **_WITHOUT_GAINED)
 
 
 def decode_archived(key: str, body: bytes) -> list[ArchivedJob]:

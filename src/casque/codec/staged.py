@@ -20,11 +20,13 @@ from casque.codec.archive import hour_of
 from casque.codec.blobs import is_blob
 from casque.codec.head import UNREADABLE
 from casque.errors import CorruptQueueError, InvalidInputError
-from casque.types import JobSpec, StagedPart
+from casque.fields import GAINED, SPEC
+from casque.types import GainedColumns, JobSpec, StagedPart
 
 STAGED = "staged/"
-FORMAT = 2
-"""The newest format. Jobs without `max_crashes` are written as format 1, which older releases read."""
+FORMAT = 3
+"""The newest format. Jobs are written in the oldest format that has their columns: 2 has `max_crashes`, 3 has `fifo`.
+Releases that read a format ignore the columns after its own."""
 _FIRST_COLUMNS = 11
 """Number of columns in format 1."""
 PART_JOBS_MAX = 100_000
@@ -42,8 +44,16 @@ KEY_PATTERN = "staged/[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}/[A-Za-z0-9_.-]{1,128}-
 _KEY = re.compile(KEY_PATTERN)
 
 
-class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Many jobs by column. A column is a list with a value for each row, or one value for all rows.
+class _Renaming(type(msgspec.Struct)):  # type: ignore[misc]
+    def __call__(cls, *columns: Any, **named: Any) -> Any:
+        if "attempts_max" in named:
+            named["max_attempts"] = named.pop("attempts_max")
+        return super().__call__(*columns, **named)
+
+
+class StagedJobs(GainedColumns, frozen=True, array_like=True, gc=False, metaclass=_Renaming):
+    """Many jobs by column. A column is a list with a value for each row, or one value for all rows. `max_attempts` may
+    also be given under its first name, `attempts_max`.
 
     This is a stored format: new columns come at the end and have defaults.
     """
@@ -54,7 +64,7 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priorities: list[int] | int = 0
     run_at_ms: list[int | None] | int | None = None
     """Milliseconds since the epoch; None or a time in the past means at once."""
-    attempts_max: list[int | None] | int | None = None
+    max_attempts: list[int | None] | int | None = None
     keys: list[str | None] | None = None
     headers: list[dict[str, str] | None] | dict[str, str] | None = None
     zones: list[str | None] | str | None = None
@@ -62,26 +72,36 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Keys of payloads that were too large to inline; set while staging, never by a client."""
     blob_bytes: list[int] | int = 0
     max_crashes: list[int | None] | int | None = None
+    fifo: list[bool] | bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def rows(self, start: int, end: int) -> StagedJobs:
         """A slice of the rows."""
-        return StagedJobs(*(column[start:end] if isinstance(column, list) else column for column in self.columns()))
+        return self._mapped(lambda column: column[start:end])
 
     def chosen(self, rows: list[int]) -> StagedJobs:
         """A selection of rows."""
         if len(rows) == len(self):
             return self
-        return StagedJobs(*([col[row] for row in rows] if isinstance(col, list) else col for col in self.columns()))
+        return self._mapped(lambda column: [column[row] for row in rows])
 
     def specs(self, start: int, end: int) -> list[JobSpec]:
         some = self if not start and end >= len(self) else self.rows(start, end)
-        return list(map(JobSpec, *map(_each, some.columns())))
+        return list(map(JobSpec, *map(_each, some.columns(), _ABSENT)))
 
     def columns(self) -> tuple[Any, ...]:
+        """In the order of a job's fields."""
         return msgspec.structs.astuple(self)
+
+    def _mapped(self, change: Callable[[list[Any]], list[Any]]) -> StagedJobs:
+        lists = {name: column for name, column in msgspec.structs.asdict(self).items() if isinstance(column, list)}
+        return msgspec.structs.replace(self, **{name: change(column) for name, column in lists.items()})
+
+
+_ABSENT = tuple(None if field.default is msgspec.NODEFAULT else field.default for field in SPEC)
+"""What a job has of a column that is None."""
 
 
 class _Raw(msgspec.Struct, array_like=True):
@@ -106,8 +126,12 @@ def staged_hour(key: str) -> str:
 
 def encode_staged(jobs: StagedJobs) -> bytes:
     """The bytes of an object. Expects columns that passed `checked`."""
-    columns = jobs.columns()
-    return _encode((1, columns[:_FIRST_COLUMNS]) if jobs.max_crashes is None else (2, columns))
+    columns = list(jobs.columns())
+    while columns[-1] is None or columns[-1] is False:  # absent at the end, as in jobs that never had such a column
+        columns.pop()
+    if jobs.fifo is not False:
+        return _encode((3, columns))
+    return _encode((1 if len(columns) <= _FIRST_COLUMNS else 2, columns))
 
 
 def staged_part(key: str, jobs: StagedJobs, body: bytes) -> StagedPart:
@@ -211,12 +235,16 @@ def checked(jobs: StagedJobs) -> StagedJobs:
     payloads = _checked_payloads(jobs.payloads)
     _check_some(jobs.priorities, checks.priority)
     _check_some(jobs.run_at_ms, _optional(_moment))
-    _check_some(jobs.attempts_max, _optional(_attempts))
+    _check_some(jobs.max_attempts, _optional(checks.max_attempts))
     _check_keys(jobs.keys)
     _check_headers(jobs.headers)
     _check_some(jobs.zones, _optional(lambda value: checks.name("zone", value, checks.NAME_MAX)))
     _check_blobs(jobs)
     _check_some(jobs.max_crashes, _optional(checks.max_crashes))
+    _check_some(jobs.fifo, lambda value: checks.flag("fifo", value))
+    for field in GAINED:
+        assert field.check is not None
+        _check_gained(field.name, getattr(jobs, field.name), field.check)
     return jobs if payloads is jobs.payloads else msgspec.structs.replace(jobs, payloads=payloads)
 
 
@@ -262,6 +290,14 @@ def _check_headers(headers: Any) -> None:
         checks.few_headers(headers)
 
 
+def _check_gained(name: str, values: Any, check: Callable[[Any], object]) -> None:
+    if values is None:
+        return
+    if not isinstance(values, list):
+        raise InvalidInputError(f"the column {name} must be a list with a value for each job, or None")
+    _check_some(values, check)
+
+
 def _check_blobs(jobs: StagedJobs) -> None:
     if jobs.blobs is None:
         if jobs.blob_bytes != 0:
@@ -277,7 +313,7 @@ def _check_some(values: Any, check: Callable[[Any], object]) -> None:
     """Check each distinct value once: most columns have few."""
     if not isinstance(values, list):
         check(values)
-    elif len(kinds := set(map(type, values)) - {type(None)}) > 1 or kinds & {list, dict}:
+    elif len(kinds := set(map(type, values)) - {type(None)}) > 1 or kinds & {list, dict, set}:
         _name_row(values, check)  # a set takes 1, True and 1.0 for one value, and cannot hold a list
     else:
         for value in set(values):
@@ -316,13 +352,8 @@ def _moment(value: Any) -> int:
     return checks.whole("run_at_ms", value, *checks.MOMENTS_MS)
 
 
-def _attempts(value: Any) -> int:
-    checks.max_attempts(value)
-    return checks.whole("attempts_max", value, 1)
-
-
-def _each(column: Any) -> Iterable[Any]:
-    return column if isinstance(column, list) else repeat(column)
+def _each(column: Any, absent: Any) -> Iterable[Any]:
+    return column if isinstance(column, list) else repeat(absent if column is None else column)
 
 
 def _lists(jobs: StagedJobs) -> Iterator[list[Any]]:

@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
+from casque.codec.converter import converter
 from casque.errors import CorruptQueueError
+from casque.fields import RECORD, SPEC
 from casque.state import Counters, Limits, State
 from casque.state.request_memory import Answered
-from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress, from_ms, to_ms
+from casque.types import Attempt, Finished, GainedFields, JobRecord, JobSpec, JobState, Progress, from_ms, to_ms
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -28,7 +30,7 @@ class StoredStatus(StrEnum):
     DEAD = "dead"
 
 
-class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
+class StoredJob(GainedFields, frozen=True, omit_defaults=True, gc=False):
     """One job's line. Opening a queue makes millions: with the garbage collector they would take most of the time."""
 
     id: str
@@ -156,44 +158,13 @@ def end_alike(tries: Sequence[object], others: Sequence[object]) -> bool:
 
 
 def _stored(job: JobRecord) -> StoredJob:
-    spec = job.spec
     if job.state is JobState.RUNNING:
         status = StoredStatus.IN_PROGRESS
     elif job.state is JobState.DEAD:
         status = StoredStatus.DEAD
     else:
         status = StoredStatus.QUEUED
-    return StoredJob(
-        spec.id,
-        spec.entrypoint,
-        spec.payload,
-        status,
-        spec.priority,
-        from_ms(job.created_ms),
-        None if job.beat_ms is None else from_ms(job.beat_ms),
-        job.sequence,
-        None if job.due_ms == job.created_ms else job.due_ms,
-        job.state is JobState.DELAYED,
-        job.token,
-        job.attempts,
-        job.worker,
-        job.lease_ms,
-        job.claimed_ms,
-        job.error,
-        spec.run_at_ms,
-        spec.attempts_max,
-        spec.key,
-        spec.headers,
-        spec.zone,
-        spec.blob,
-        spec.blob_bytes,
-        job.tries,
-        job.crashes,
-        spec.max_crashes,
-        job.progress,
-        spec.fifo,
-        job.declined,
-    )
+    return _to_stored(job, job.spec, status)
 
 
 def record_of(job: StoredJob, index: int) -> JobRecord:
@@ -203,37 +174,36 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         state = JobState.DEAD
     else:
         state = JobState.DELAYED if job.delayed else JobState.READY
-    created_ms = to_ms(job.created_at)
-    spec = JobSpec(
-        job.id,
-        job.entrypoint,
-        job.payload,
-        job.priority,
-        job.run_at_ms,
-        job.max_attempts,
-        job.key,
-        job.headers,
-        job.zone,
-        job.blob,
-        job.blob_bytes,
-        job.max_crashes,
-        job.fifo,
-    )
-    return JobRecord(
-        spec,
-        job.sequence or index,
-        created_ms,
-        state,
-        created_ms if job.due_ms is None else job.due_ms,
-        job.token,
-        job.attempts,
-        job.worker,
-        job.lease_ms,
-        job.claimed_ms,
-        None if job.heartbeat_at is None else to_ms(job.heartbeat_at),
-        job.error,
-        job.tries,
-        job.crashes,
-        job.progress,
-        job.declined,
-    )
+    return _to_record(job, _to_spec(job), index, state, to_ms(job.created_at))
+
+
+_to_stored = converter(
+    StoredJob,
+    "job, spec, status",
+    {
+        **{field.stored: f"spec.{field.spec}" for field in SPEC},
+        **{field.stored: f"job.{field.record}" for field in RECORD},
+        "status": "status",
+        "created_at": "from_ms(job.created_ms)",
+        "heartbeat_at": "None if job.beat_ms is None else from_ms(job.beat_ms)",
+        "due_ms": "None if job.due_ms == job.created_ms else job.due_ms",
+        "delayed": "job.state is delayed",
+    },
+    from_ms=from_ms,
+    delayed=JobState.DELAYED,
+)
+_to_spec = converter(JobSpec, "job", {field.spec or "": f"job.{field.stored}" for field in SPEC})
+_to_record = converter(
+    JobRecord,
+    "job, spec, index, state, created_ms",
+    {
+        **{field.record or "": f"job.{field.stored}" for field in RECORD},
+        "spec": "spec",
+        "sequence": "job.sequence or index",
+        "created_ms": "created_ms",
+        "state": "state",
+        "due_ms": "created_ms if job.due_ms is None else job.due_ms",
+        "beat_ms": "None if job.heartbeat_at is None else to_ms(job.heartbeat_at)",
+    },
+    to_ms=to_ms,
+)

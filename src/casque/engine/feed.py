@@ -11,6 +11,7 @@ import msgspec
 from casque.engine.held_commits import HeldCommits, Stretch
 from casque.engine.pulse import Pulse
 from casque.environment import Environment
+from casque.fields import SPEC
 from casque.journal.log.follower import Follower
 from casque.service import EventKind, QueueEvent
 from casque.settings import milliseconds
@@ -71,6 +72,15 @@ def _next_of(stretch: Stretch) -> QueueEvent | None:
     return QueueEvent(commit.position, index, from_ms(commit.at), _kind(event), subject(event), _fields(event))
 
 
+_ADDED = tuple(field.logged or field.name for field in SPEC)
+"""The names of a job's fields in the feed: those of the log."""
+
+
+def _sent(value: Any) -> Any:
+    """In the same form as on every wire."""
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _kind(event: Event) -> EventKind:
     return EventKind(str(event.__struct_config__.tag))
 
@@ -90,7 +100,9 @@ def _fields(event: Event) -> dict[str, Any]:
     if isinstance(event, Added):
         # Show the fields of the job, not the spec that wraps them.
         del fields["spec"]
-        fields = msgspec.structs.asdict(event.spec) | fields
+        fields = {
+            name: _sent(value) for name, value in zip(_ADDED, msgspec.structs.astuple(event.spec), strict=True)
+        } | fields
         del fields["id"]
         if event.spec.blob is None:
             del fields["blob"], fields["blob_bytes"]

@@ -95,13 +95,14 @@ class Staging:
         """
         specs: list[JobSpec] = []
         ids: set[str] = set()
-        keyed = False
+        keyed = fifo = False
         async with aclosing(self._each(parts)) as several:
             async for jobs in several:
                 ids.update(jobs.ids)
                 keyed = keyed or jobs.keys is not None
+                fifo = fifo or jobs.fifo is not False
                 specs += await specs_of(jobs)
-        return Admit(source, batch, tuple(parts), specs, ids, keyed, skip_known)
+        return Admit(source, batch, tuple(parts), specs, ids, keyed, skip_known, fifo=fifo)
 
     async def columns(self, parts: Sequence[StagedPart], *, however_old: bool = False) -> list[StagedJobs]:
         """The jobs of parts that another queue will admit.

@@ -18,6 +18,7 @@ from casque.client.queue import DEFAULTS, Queue
 from casque.clock import Clock, Random
 from casque.engine.ticker import SCHEDULE_HEADER
 from casque.errors import InvalidInputError, QueueClosedError, ScheduleNotFoundError
+from casque.fields import check_tags
 from casque.functions.connection import Open, Outlet
 from casque.functions.handle import Handle, SyncHandle
 from casque.functions.job import Decorator, Definition, Enqueuing, JobCall, JobFunction, Key, Options
@@ -146,6 +147,7 @@ class App:
         key: Key | None = None,
         zone: Key | None = None,
         fifo: bool = False,
+        tags: Sequence[str] = (),
         executor: Literal["async", "thread", "process"] | None = None,
         result_ttl: Span | None = None,
     ) -> Decorator:
@@ -159,11 +161,11 @@ class App:
         `priority`: lower runs first. `key`: while an unfinished job of this function has the same key, nothing is
         added; a template such as `"user-{user_id}"`, or a function of the same arguments. `zone`: the tenant of a job,
         given in the same ways, such as `"{tenant}"`: zones take turns. `fifo`: the jobs of a zone run strictly in the
-        order of enqueue, one at a time. `executor`: where a plain function runs: in a `thread` by default, or, if it is
-        quick, on the worker's loop with `async`, where coroutine functions run; with `process` either runs in a process
-        of its own, for code that computes, may crash, or must be killed on timeout. `result_ttl`: how long a handle can
-        read the result after the job's end; 0 to keep no result at all. By default it can be read as long as the
-        archive has it.
+        order of enqueue, one at a time. `tags`: short texts to find its jobs by. `executor`: where a plain function
+        runs: in a `thread` by default, or, if it is quick, on the worker's loop with `async`, where coroutine functions
+        run; with `process` either runs in a process of its own, for code that computes, may crash, or must be killed on
+        timeout. `result_ttl`: how long a handle can read the result after the job's end; 0 to keep no result at all. By
+        default it can be read as long as the archive has it.
         """
         if name is not None and not isinstance(name, str):
             raise InvalidInputError("write @app.job() with parentheses; its first argument is a name")
@@ -173,6 +175,7 @@ class App:
             max_attempts=None if max_attempts is None else checks.max_attempts(max_attempts),
             max_crashes=None if max_crashes is None else checks.max_crashes(max_crashes),
             fifo=checks.flag("fifo", fifo),
+            tags=check_tags(tags),
         )
         timeout_s = None if timeout is None else max(1, checks.span_ms("timeout", timeout)) / 1000
         ttl_ms = self._result_ttl_ms if result_ttl is None else checks.span_ms("result_ttl", result_ttl)

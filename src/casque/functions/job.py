@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from string import Formatter
@@ -14,8 +14,10 @@ import msgspec
 from casque import checks
 from casque.client.queue import NewJob
 from casque.errors import InvalidInputError
+from casque.fields import check_tags, gained
 from casque.functions.arguments import Arguments, discard_result, encode_result, result_decoder
 from casque.functions.handle import Handle, SyncHandle
+from casque.types import GainedFields
 from casque.worker.handlers import Executor, Handler, JobContext, Retry
 
 P = ParamSpec("P")
@@ -26,7 +28,7 @@ S = TypeVar("S")
 Key = str | Callable[..., str]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(GainedFields, frozen=True, kw_only=True):
     """How a job is enqueued: the decorator's settings, and their changes for one call."""
 
     priority: int = 0
@@ -200,6 +202,7 @@ class Enqueuing(Generic[P, T]):
             zone,
             options.max_crashes,
             options.fifo,
+            **gained(options),
         )
         return JobCall(self._definition, arguments, new)
 
@@ -232,6 +235,7 @@ class Enqueuing(Generic[P, T]):
         zone: str | None = None,
         max_crashes: int | None = None,
         fifo: bool | None = None,
+        tags: Sequence[str] | None = None,
     ) -> Enqueuing[P, T]:
         """The same function with other settings than its decorator's, for the jobs enqueued through the result."""
         given: dict[str, Any] = {
@@ -242,6 +246,7 @@ class Enqueuing(Generic[P, T]):
             "zone": None if zone is None else checks.zone(zone),
             "max_crashes": None if max_crashes is None else checks.max_crashes(max_crashes),
             "fifo": None if fifo is None else checks.flag("fifo", fifo),
+            "tags": None if tags is None else check_tags(tags),
         }
         return self._changed(**{name: value for name, value in given.items() if value is not None})
 

@@ -33,6 +33,8 @@ from casque.ring.admissions import NOWHERE, Batch, Books, Found, Share
 from casque.ring.shards import Shard, Shards, together
 from casque.service import ZoneOrKey
 from casque.service.requests import Admit, AskKnown, GetStats
+from casque.state import State
+from casque.state.adding import check_zones
 from casque.state.ring import home
 from casque.telemetry import logger
 from casque.types import Admission, Gate, StagedPart
@@ -302,6 +304,11 @@ class Admitter:
         entrypoints = dict.fromkeys(name for jobs in columns for name in _distinct(jobs.entrypoints))
         zones = dict.fromkeys(zone for jobs in columns for zone in _distinct(jobs.zones) if zone is not None)
 
+        fifos: set[str | None] = set()
+        if any(jobs.fifo is not False for jobs in columns):
+            specs = [spec for jobs in columns for spec in jobs.specs(0, len(jobs))]
+            check_zones(State(), specs)  # what would be refused in an empty queue is refused in any
+            fifos = {spec.zone for spec in specs if spec.fifo}
         places = [(True, zone) for zone in zones]
 
         async def known(shard: Shard) -> set[str]:
@@ -310,11 +317,14 @@ class Admitter:
             if drained is not None:
                 raise QueueDrainingError(None if gates.queue is Gate.DRAINING else drained)
             for some in _portions(places, ASKED_MAX):
-                if fifo := next(iter((await shard.service.call(AskKnown(places=tuple(some)))).fifos), None):
-                    raise InvalidInputError(
-                        f"the zone {fifo!r} is FIFO, and staged jobs are not; nothing was admitted. Enqueue them "
-                        "with fifo=True, or use another zone"
-                    )
+                there = await shard.service.call(AskKnown(places=tuple(some)))
+                for _, zone in there.places:
+                    if (zone in there.fifos) is not (zone in fifos):
+                        now, wanted = ("FIFO", "fifo=True") if zone in there.fifos else ("not FIFO", "fifo left out")
+                        raise InvalidInputError(
+                            f"the zone {zone!r} has jobs and is {now}; nothing was admitted. Stage them with "
+                            f"{wanted}, or use another zone"
+                        )
             found: set[str] = set()
             for asked in _portions(ids, ASKED_MAX):
                 found |= (await shard.service.call(AskKnown(tuple(asked)))).jobs

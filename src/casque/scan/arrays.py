@@ -37,6 +37,8 @@ def column(values: list[Any], wanted: Any) -> Any:
         if not any(values):
             return pa.nulls(len(values), wanted)
         return pa.array([None if value is None else list(value.items()) for value in values], wanted)
+    if pa.types.is_list(wanted):  # null if there is none, as in stored lines
+        return pa.array([value or None for value in values], wanted)
     return pa.array(values, wanted)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from casque.codec.log import Segment
+from casque.fields import ASKED
 from casque.scan.arrays import MS, column, each
 from casque.scan.arrow_types import arrow_type
 from casque.scan.tables import COLUMNS, Table
@@ -29,17 +30,7 @@ Commit: TypeAlias = Segment
 _RENAMED = {"due_ms": "due_at", "added": "count"}
 _OF_COMMIT = {"shard", "position", "index", "at", "epoch", "writer", "batch"}
 
-_SPEC = {
-    "job_id": "id",
-    "id": "id",
-    "entrypoint": "entrypoint",
-    "zone": "zone",
-    "priority": "priority",
-    "key": "key",
-    "headers": "headers",
-    "run_at": "run_at_ms",
-    "max_attempts": "attempts_max",
-}
+_SPEC = {"job_id": "id", **{field.name: field.spec for field in ASKED if field.sql is not None}}
 
 
 class Specs:

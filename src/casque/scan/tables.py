@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from casque.errors import InvalidInputError
+from casque.fields import BY_NAME, in_table
 
 
 class Table(StrEnum):
@@ -24,105 +25,44 @@ class Table(StrEnum):
     ATTEMPTS = "attempts"
 
 
+_OTHERS = {
+    "shard": "int", "position": "bigint", "hour": "timestamp", "finished_at": "timestamp", "payload_bytes": "bigint",
+    "result": "binary",
+    "index": "int", "at": "timestamp", "kind": "string", "job_id": "string", "delayed": "boolean",
+    "request_id": "string", "verb": "string", "count": "bigint", "epoch": "bigint", "writer": "string",
+    "batch": "bigint",
+    "attempt": "int", "ended_at": "timestamp", "outcome": "string", "last": "boolean",
+}  # fmt: skip
+"""Columns that are no field of a job."""
+
+
+def _columns(table: Table, first: str) -> dict[str, str]:
+    """The columns that a table began with, in their order, then the fields of a job that it gained."""
+    listed = {name: _OTHERS.get(name) or str(BY_NAME[name].sql) for name in first.split()}
+    return listed | in_table(table)
+
+
 COLUMNS: dict[Table, dict[str, str]] = {
-    Table.JOBS: {
-        "shard": "int",
-        "position": "bigint",
-        "id": "string",
-        "entrypoint": "string",
-        "zone": "string",
-        "state": "string",
-        "priority": "int",
-        "payload": "binary",
-        "payload_bytes": "bigint",
-        "key": "string",
-        "headers": "map<string,string>",
-        "run_at": "timestamp",
-        "created_at": "timestamp",
-        "due_at": "timestamp",
-        "sequence": "bigint",
-        "token": "bigint",
-        "attempts": "int",
-        "max_attempts": "int",
-        "worker": "string",
-        "lease_ms": "bigint",
-        "claimed_at": "timestamp",
-        "beat_at": "timestamp",
-        "error": "string",
-    },
-    Table.EVENTS: {
-        "shard": "int",
-        "position": "bigint",
-        "index": "int",
-        "at": "timestamp",
-        "kind": "string",
-        "job_id": "string",
-        "entrypoint": "string",
-        "zone": "string",
-        "priority": "int",
-        "payload": "binary",
-        "payload_bytes": "bigint",
-        "key": "string",
-        "headers": "map<string,string>",
-        "run_at": "timestamp",
-        "max_attempts": "int",
-        "sequence": "bigint",
-        "due_at": "timestamp",
-        "delayed": "boolean",
-        "token": "bigint",
-        "lease_ms": "bigint",
-        "worker": "string",
-        "error": "string",
-        "result": "binary",
-        "request_id": "string",
-        "verb": "string",
-        "count": "bigint",
-        "epoch": "bigint",
-        "writer": "string",
-        "batch": "bigint",
-    },
-    Table.ARCHIVE: {
-        "shard": "int",
-        "position": "bigint",
-        "hour": "timestamp",
-        "id": "string",
-        "entrypoint": "string",
-        "zone": "string",
-        "state": "string",
-        "priority": "int",
-        "attempts": "int",
-        "max_attempts": "int",
-        "created_at": "timestamp",
-        "due_at": "timestamp",
-        "claimed_at": "timestamp",
-        "finished_at": "timestamp",
-        "worker": "string",
-        "error": "string",
-        "result": "binary",
-        "payload": "binary",
-        "payload_bytes": "bigint",
-        "key": "string",
-        "headers": "map<string,string>",
-        "run_at": "timestamp",
-        "sequence": "bigint",
-        "token": "bigint",
-    },
-    Table.ATTEMPTS: {
-        "shard": "int",
-        "position": "bigint",
-        "hour": "timestamp",
-        "job_id": "string",
-        "entrypoint": "string",
-        "zone": "string",
-        "attempt": "int",
-        "token": "bigint",
-        "worker": "string",
-        "claimed_at": "timestamp",
-        "ended_at": "timestamp",
-        "outcome": "string",
-        "error": "string",
-        "last": "boolean",
-    },
+    Table.JOBS: _columns(
+        Table.JOBS,
+        "shard position id entrypoint zone state priority payload payload_bytes key headers run_at created_at due_at "
+        "sequence token attempts max_attempts worker lease_ms claimed_at beat_at error",
+    ),
+    Table.EVENTS: _columns(
+        Table.EVENTS,
+        "shard position index at kind job_id entrypoint zone priority payload payload_bytes key headers run_at "
+        "max_attempts sequence due_at delayed token lease_ms worker error result request_id verb count epoch writer "
+        "batch",
+    ),
+    Table.ARCHIVE: _columns(
+        Table.ARCHIVE,
+        "shard position hour id entrypoint zone state priority attempts max_attempts created_at due_at claimed_at "
+        "finished_at worker error result payload payload_bytes key headers run_at sequence token",
+    ),
+    Table.ATTEMPTS: _columns(
+        Table.ATTEMPTS,
+        "shard position hour job_id entrypoint zone attempt token worker claimed_at ended_at outcome error last",
+    ),
 }
 """`hour` is the hour in which the job finished, as in the archive. `outcome` of an attempt is `failed`, `expired`, or
 for the last one the job's final state: `done`, `dead` or `cancelled`."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from casque.types import ALL_OPEN, Admission, Ending, Gates, JobState, Totals
+from casque.types import ALL_OPEN, Admission, Ending, GainedFields, Gates, JobState, Totals
 
 
 class EventKind(StrEnum):
@@ -96,7 +96,7 @@ class ArchivedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     error: str | None = None
 
 
-class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class ArchivedJob(GainedFields, frozen=True, omit_defaults=True, gc=False):
     """A finished job, as the archive keeps it: one line of JSON. `id` and `position` together are unique, because a
     dead job that is given fresh attempts may finish again."""
 
@@ -139,6 +139,8 @@ class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     crashes: int = 0
     """Number of worker crashes on it; those claims are not counted in `attempts`."""
     max_crashes: int | None = None
+    fifo: bool = False
+    """Its zone handed out its jobs strictly in enqueue order."""
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -14,6 +14,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
     ByteType,
     DataType,
     IntegerType,
@@ -28,12 +30,19 @@ from pyspark.sql.types import (
 
 from casque.client.staging import StagedJobs
 from casque.errors import InvalidInputError
+from casque.fields import GAINED, Field
 from casque.spark.write_options import PayloadFrom, WriteOptions
 
 if TYPE_CHECKING:
     from casque.client.staging import Stager
 
 WHOLE = (ByteType, ShortType, IntegerType, LongType)
+_KINDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+    "int": (WHOLE, "a whole number"),
+    "string": ((StringType,), "a string"),
+    "boolean": ((BooleanType,), "a boolean"),
+    "array<string>": ((ArrayType,), "an array<string>"),
+}
 FIELDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "id": ((StringType,), "a string"),
     "entrypoint": ((StringType,), "a string"),
@@ -45,9 +54,11 @@ FIELDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "headers": ((MapType,), "a map<string,string>"),
     "max_attempts": (WHOLE, "a whole number"),
     "max_crashes": (WHOLE, "a whole number"),
+    "fifo": ((BooleanType,), "a boolean"),
+    **{field.name: _KINDS[field.sql or ""] for field in GAINED},
 }
 """Columns that fill a field of a job, and the types that they may have."""
-NEVER_NULL = ("id", "entrypoint", "payload", "priority")
+NEVER_NULL = ("id", "entrypoint", "payload", "priority", "fifo")
 
 _encoder = msgspec.json.Encoder()
 Convert = Callable[[Any], list[Any]]
@@ -97,12 +108,19 @@ class JobColumns:
             payloads=self._payloads(column, len(ids)),
             priorities=self._taken("priority", column, _numbers, 0),
             run_at_ms=self._taken("run_at", column, _moments),
-            attempts_max=self._taken("max_attempts", column, _numbers),
+            max_attempts=self._taken("max_attempts", column, _numbers),
             keys=None if "key" not in column else column["key"].to_pylist(),
             headers=self._taken("headers", column, _headers),
             zones=self._taken("zone", column, _texts),
             max_crashes=self._taken("max_crashes", column, _numbers),
+            fifo=self._taken("fifo", column, _texts, False),
+            **{field.name: self._gained(field, column, len(ids)) for field in GAINED},
         )
+
+    def _gained(self, field: Field, column: dict[str, Any], rows: int) -> Any:
+        if field.name in column:
+            return [field.default if value is None else value for value in column[field.name].to_pylist()]
+        return [self._constants[field.name]] * rows if field.name in self._constants else None
 
     def _taken(self, name: str, column: dict[str, Any], convert: Callable[[Any], Any], default: Any = None) -> Any:
         return convert(column[name]) if name in column else self._constants.get(name, default)
@@ -149,7 +167,7 @@ def _check_types(schema: StructType) -> None:
             continue
         kinds, wanted = FIELDS[field.name]
         kind = field.dataType
-        if not isinstance(kind, kinds) or (isinstance(kind, MapType) and not _is_texts(kind)):
+        if not isinstance(kind, kinds) or (isinstance(kind, MapType | ArrayType) and not _is_texts(kind)):
             hint = ""
             if field.name == "run_at":
                 hint = "; make it an instant first: to_utc_timestamp, or to_timestamp with a zone in the text"
@@ -160,7 +178,9 @@ def _check_types(schema: StructType) -> None:
             raise InvalidInputError(f"the column {field.name} must be {wanted}, not {kind.simpleString()}{hint}")
 
 
-def _is_texts(kind: MapType) -> bool:
+def _is_texts(kind: MapType | ArrayType) -> bool:
+    if isinstance(kind, ArrayType):
+        return isinstance(kind.elementType, StringType)
     return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
 
 

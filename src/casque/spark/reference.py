@@ -8,35 +8,17 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
+from casque.fields import FIELDS
 from casque.scan.tables import COLUMNS, Table
 from casque.spark.options import STORE_PREFIX, about_options
 from casque.spark.write_options import ABOUT as WRITING
 
 MEANING = {
+    **{field.name: field.meaning for field in FIELDS if field.tables},
     "shard": "Of a ring, which of its shards it is of; 0 of a queue without shards.",
     "position": "The commit. Times order nothing, positions do, within a shard.",
-    "id": "The job's.",
     "job_id": "The job's.",
-    "entrypoint": "Which handler it is for.",
-    "zone": "Whose it is.",
-    "state": "`ready`, `delayed`, `running` or `dead`; judged by the time of the plan.",
-    "priority": "Lower goes first.",
-    "payload": "As it was enqueued. Null if it was too large for a commit and lies elsewhere.",
     "payload_bytes": "Its size, wherever it lies.",
-    "key": "Its unique key.",
-    "headers": "As they were given.",
-    "run_at": "The time that the producer asked for.",
-    "created_at": "When it was enqueued.",
-    "due_at": "Since when, or from when on, it can be claimed.",
-    "sequence": "Its number in the order of enqueueing; of a ring with the shard in the lowest digits, like tokens.",
-    "token": "Of the last claim; 0 before the first.",
-    "attempts": "How often it was claimed, without claims that were given back.",
-    "max_attempts": "How often it may be.",
-    "worker": "Who has it, or had it last.",
-    "lease_ms": "How long the lease lasts without a heartbeat.",
-    "claimed_at": "When it was claimed last.",
-    "beat_at": "The last heartbeat.",
-    "error": "Of the last attempt that failed.",
     "result": "What its worker said when it was done.",
     "index": "Its place in the commit, from 0. Unique together with shard and position.",
     "at": "The time of the commit, by the clock of whoever made it.",

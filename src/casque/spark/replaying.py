@@ -15,6 +15,7 @@ import msgspec
 
 from casque import checks
 from casque.errors import InvalidInputError
+from casque.fields import GAINED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,7 @@ def replay(
         replay(spark, url, "state = 'dead' AND entrypoint = 'mail' AND error LIKE 'TimeoutError%'")
 
     `since` and `until` limit when jobs finished; only the objects of those hours are read. `into` is another queue,
-    `entrypoint` another handler. Payload, priority, zone, key and headers are those of the old job, and the new one
+    `entrypoint` another handler. All that its producer set, except its time, is as in the old job, and the new one
     starts with no attempts; a row whose key belongs to an unfinished job is skipped.
 
     The whole replay is one commit, remembered under `txn_id`: run twice, it enqueues once. The default name is derived
@@ -164,6 +165,9 @@ def _jobs(archive: DataFrame, name: str, entrypoint: str | None, max_attempts: i
         "key",
         "headers",
         attempts.alias("max_attempts"),
+        "max_crashes",
+        "fifo",
+        *(field.name for field in GAINED),
     )
 
 

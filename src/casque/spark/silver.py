@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from casque.errors import CorruptQueueError
+from casque.fields import gained_columns
 from casque.scan.archive_columns import finished_jobs
 from casque.scan.arrays import column, text_times
 from casque.scan.arrow_types import INSTANT, arrow_type
@@ -121,6 +122,7 @@ def _jobs(lines: Sequence[Any], earlier: dict[int, _Earlier]) -> Any:
         "pause_ms": pc.max_element_wise(pc.subtract(after, run), 0),
         "total_ms": _between(created, ended),
         "result_bytes": [None if line.result is None else len(line.result) for line in lines],
+        **gained_columns(lines),
     }
     return _table("silver/jobs", columns, len(lines))
 
@@ -202,7 +204,7 @@ def waiting(records: Sequence[JobRecord], as_of_ms: int) -> Any:
         "sequence": [record.sequence for record in records],
         "token": [record.token for record in records],
         "attempts": [record.attempts for record in records],
-        "max_attempts": [record.spec.attempts_max for record in records],
+        "max_attempts": [record.spec.max_attempts for record in records],
         "worker": [record.worker for record in records],
         "created_at": column([record.created_ms for record in records], INSTANT),
         "run_at": column([record.spec.run_at_ms for record in records], INSTANT),
@@ -214,6 +216,7 @@ def waiting(records: Sequence[JobRecord], as_of_ms: int) -> Any:
         "error_class": [error_class(record.error) for record in records],
         "revived": [life.revived for life in lives],
         "tried": [_tried(record, life) for record, life in zip(records, lives, strict=True)],
+        **gained_columns([record.spec for record in records]),
     }
     return _table("silver/queue", columns, len(records))
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from casque.fields import GAINED
+
 
 class Column(NamedTuple):
     """The type of a column, and its meaning."""
@@ -58,6 +60,8 @@ _JOB = _columns(
     error_class=("string", "the error up to its first colon, with numbers and ids taken out"),
     revived=("boolean", "a dead job that was given fresh attempts: it was counted as enqueued before"),
 )
+_GAINED = {field.name: Column(str(field.sql), field.meaning) for field in GAINED}
+"""Fields that jobs gained: tables have them at their end."""
 _COUNTS = _columns(
     enqueued=("bigint", "jobs enqueued in this time, finished by now or not"),
     finished=("bigint", "jobs that finished in this time: done, dead and cancelled"),
@@ -128,7 +132,8 @@ TABLES: dict[str, Relation] = {
             writer=("string", "who committed it"),
             batch=("bigint", "which of the writer's commits it was"),
             operations=("int", "how many events of its commit are about jobs: what the commit's cost is shared among"),
-        ),
+        )
+        | _GAINED,
     ),
     "silver/jobs": Relation(
         "one finish of a job, by the date on which it finished; a dead job that is retried can finish again",
@@ -145,7 +150,8 @@ TABLES: dict[str, Relation] = {
             pause_ms=("bigint", "after the first claim, but not running: waiting for another attempt"),
             total_ms=("bigint", "from `created_at` to `finished_at`"),
             result_bytes=("bigint", "how large its result is; null for none"),
-        ),
+        )
+        | _GAINED,
     ),
     "silver/attempts": Relation(
         "one attempt at a finished job, by the date on which the job finished",
@@ -181,7 +187,8 @@ TABLES: dict[str, Relation] = {
                 "array<struct<claimed_ms:bigint,ended_ms:bigint,worker:string,outcome:string>>",
                 "its attempts that came to nothing so far, in milliseconds since 1970; null of a dead one",
             )
-        ),
+        )
+        | _GAINED,
     ),
     "gold/minutes": Relation(
         "one minute of an entrypoint and a zone in which anything happened",

@@ -7,7 +7,7 @@ enqueue everything twice. Options may be secrets, so values are never shown.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ import msgspec
 from casque import checks
 from casque.client.connecting import ClientTlsFiles
 from casque.errors import InvalidInputError
+from casque.fields import GAINED, Field
 from casque.spark.options import STORE_PREFIX
 from casque.spark.via import Via
 from casque.storage.url import is_address, open_store
@@ -191,6 +192,12 @@ def _tls(values: Mapping[str, str]) -> ClientTlsFiles | None:
     return ClientTlsFiles(**given) if any(given.values()) else None
 
 
+def _flag(option: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidInputError(f"{option} must be true or false, not {checks.shown(value)}")
+    return value.lower() == "true"
+
+
 def _headers(value: str) -> dict[str, str]:
     try:
         read = msgspec.json.decode(value, type=dict[str, str])
@@ -225,7 +232,7 @@ def _priority(value: str) -> int:
     return number
 
 
-_CONSTANTS = {
+_CONSTANTS: dict[str, Callable[[str], Any]] = {
     "entrypoint": checks.entrypoint,
     "priority": _priority,
     "zone": lambda value: checks.name("zone", value, checks.NAME_MAX),
@@ -233,7 +240,23 @@ _CONSTANTS = {
     "headers": _headers,
     "max_attempts": _attempts,
     "max_crashes": _crashes,
+    "fifo": lambda value: _flag("fifo", value),
 }
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    "int": lambda name, value: _whole(name, value, -(2**63)),
+    "string": lambda _name, value: value,
+    "boolean": _flag,
+    "array<string>": lambda _name, value: tuple(part.strip() for part in value.split(",")),
+}
+
+
+def _gained(field: Field) -> Callable[[str], Any]:
+    read, check = _READERS[field.sql or ""], field.check
+    assert check is not None
+    return lambda value: check(read(field.name, value))
+
+
+_CONSTANTS |= {field.name: _gained(field) for field in GAINED}
 _TLS = {"ca": "tlsCa", "cert": "tlsCert", "key": "tlsKey", "server_name": "tlsServerName"}
 
 
@@ -246,6 +269,7 @@ class About(msgspec.Struct, frozen=True):
     default: str = ""
 
 
+_TAKES = {"int": "number", "string": "text", "boolean": "`true`, `false`", "array<string>": "texts with commas"}
 ABOUT = {
     "path": About("URL of a store", "Where the queue is: what `save(url)` and `start(url)` are given."),
     "store.NAME": About("text", "An option of the store, for example `store.region`."),
@@ -256,6 +280,8 @@ ABOUT = {
     "headers": About("JSON object of texts", "For all rows, in place of a column."),
     "max_attempts": About("number", "For all rows, in place of a column."),
     "max_crashes": About("number", "For all rows, in place of a column."),
+    "fifo": About("`true`, `false`", "For all rows, in place of a column."),
+    **{field.name: About(_TAKES[field.sql or ""], "For all rows, in place of a column.") for field in GAINED},
     "payload": About(
         "`column`, `json`",
         "`column`: there is a column `payload`. `json`: all columns that are no field of a job, as an object.",

@@ -25,6 +25,8 @@ class Admit(msgspec.Struct, frozen=True):
     skip_known: bool = False
     generation: int = 0
     """Of the ring that the caller knows, if the queue is a shard of one."""
+    fifo: bool = False
+    """Whether any of them may be of a FIFO zone."""
 
 
 class ReturnUnseen(msgspec.Struct, frozen=True, gc=False):

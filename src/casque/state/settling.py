@@ -215,7 +215,7 @@ def quarantined(crashes: int, error: str | None) -> str:
 
 
 def is_exhausted(job: JobRecord) -> bool:
-    return job.spec.attempts_max is not None and job.attempts >= job.spec.attempts_max
+    return job.spec.max_attempts is not None and job.attempts >= job.spec.max_attempts
 
 
 # --- Asked again ---

@@ -62,7 +62,7 @@ class SourceFacet(Facet[dict[str, LastBatch]]):
             state.facets.gates.check_not_draining(
                 state, (spec for row, spec in enumerate(c.specs) if row not in passed_over)
             )
-        if state.ready.fair.fifos:
+        if c.fifo or state.ready.fair.fifos:
             check_zones(state, c.specs)
         added = len(c.specs) - len(skipped)
         event = Admitted(c.source, c.batch, c.parts, added, state.counters.sequence + 1, runs_of(skipped))

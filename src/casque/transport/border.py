@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -24,6 +25,7 @@ from casque.errors import (
     NotAuthenticatedError,
     ScheduleNotFoundError,
 )
+from casque.fields import SPEC, SetBy
 from casque.service import (
     ArchivedJob,
     EventKind,
@@ -99,14 +101,10 @@ _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
 _NO_FLAGS = (False, False, False, False, False)
-_ASKED_FOR = (
-    "id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone", "max_crashes",
-    "fifo",
-)  # fmt: skip
-_NOT_ASKED_FOR = tuple(
-    (field.name, field.default) for field in msgspec.structs.fields(JobSpec) if field.name not in _ASKED_FOR
-)
-"""Fields that the queue itself adds to a job, such as the location of a payload. Callers may not set them."""
+_OTHERS = tuple(field for field in SPEC if field.gained or field.set_by is not SetBy.PRODUCER)
+_others = attrgetter(*(field.spec or "" for field in _OTHERS))
+_NO_OTHERS = tuple(field.default for field in _OTHERS)
+"""Fields that few jobs have, and those that the queue itself adds to a job, such as the location of a payload."""
 _ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
 
 
@@ -312,8 +310,8 @@ class Border(QueueService):
                 checks.whole("priority", priority, -_PRIORITY)
             if spec.run_at_ms is not None:
                 checks.whole("run_at_ms", spec.run_at_ms, *checks.MOMENTS_MS)
-            if spec.attempts_max is not None and spec.attempts_max is not attempts:
-                attempts = checks.whole("attempts_max", spec.attempts_max, 1)
+            if spec.max_attempts is not None and spec.max_attempts is not attempts:
+                attempts = checks.whole("max_attempts", spec.max_attempts, 1)
             if spec.max_crashes is not None and spec.max_crashes is not crashes:
                 crashes = checks.max_crashes(spec.max_crashes)
             if spec.key is not None:
@@ -326,9 +324,8 @@ class Border(QueueService):
                 checks.zone(spec.zone)
             if spec.fifo is not False:
                 checks.flag("fifo", spec.fifo)
-            for name, default in _NOT_ASKED_FOR:
-                if getattr(spec, name) != default:
-                    raise InvalidInputError(f"{name} is for the queue to set, not for its callers")
+            if _others(spec) != _NO_OTHERS:
+                _check_others(spec)
 
     def _own_or_as_asked(self, job: JobRecord, spec: JobSpec) -> JobRecord:
         """A caller that names the key or request id of a job outside its reach gets the job's id, as deduplication
@@ -819,6 +816,16 @@ class Border(QueueService):
 def _beyond(request: Request[Any], reach: str) -> NotAllowedError:
     """The caller has the scope, but not for this job, zone or entrypoint."""
     return NotAllowedError(request.scope.value, verb_of(type(request)), reach)
+
+
+def _check_others(spec: JobSpec) -> None:
+    for field, value, default in zip(_OTHERS, _others(spec), _NO_OTHERS, strict=True):
+        if value == default:
+            continue
+        if field.set_by is not SetBy.PRODUCER or field.check is None:
+            raise InvalidInputError(f"{field.spec} is for the queue to set, not for its callers")
+        if field.check(value) != value:
+            raise InvalidInputError(f"{field.name} must be a {type(default).__name__}, not a {type(value).__name__}")
 
 
 def _checked_outcome(outcome: Outcome) -> Outcome:

@@ -48,7 +48,7 @@ EVERYTHING = JobSpec(
     bytes(range(256)),
     priority=-(2**63),
     run_at_ms=1_700_000_000_123,
-    attempts_max=3,
+    max_attempts=3,
     key="k" * 1024,
     headers={"trace": "ünique", "": ""},
     zone="tenant 7",
@@ -78,7 +78,7 @@ async def test_an_id_may_have_any_character(remote: HttpService, queue: QueueSer
 
 
 async def test_the_way_of_a_job_that_fails_dies_and_is_revived(queue: QueueService, remote: HttpService) -> None:
-    await remote.enqueue([JobSpec("a", "send", b"", attempts_max=1)])
+    await remote.enqueue([JobSpec("a", "send", b"", max_attempts=1)])
     [job] = await remote.dequeue(entrypoints=None, limit=1)
     dead = await remote.nack("a", token=job.token, error="it broke")
     assert dead is not None

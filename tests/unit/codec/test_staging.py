@@ -87,7 +87,7 @@ def test_a_column_may_be_one_value_for_all_rows() -> None:
         ({"priorities": [1, True]}, "row 1: priority must be a whole number"),
         ({"run_at_ms": [0, 1.5]}, "row 1: run_at_ms must be a whole number"),
         ({"run_at_ms": [0, 2**62]}, "row 1: run_at_ms must be"),
-        ({"attempts_max": [1, 0]}, "row 1: max_attempts must be a whole number from 1"),
+        ({"max_attempts": [1, 0]}, "row 1: max_attempts must be a whole number from 1"),
         ({"max_crashes": [None, 0]}, "row 1: max_crashes must be a whole number from 1"),
         ({"keys": "one-for-all"}, "a unique key is of one job"),
         ({"keys": [None, "x" * 1025]}, "row 1: key must be 1 to 1024"),
@@ -116,6 +116,15 @@ def test_crashes_have_a_column_of_their_own_which_only_those_write_who_need_it()
         body = encode_staged(jobs)
         assert msgspec.msgpack.decode(body)[0] == 2, "who does not know the column must not pass over it"
         assert [spec.max_crashes for spec in decode_staged(staged_part("staged/x", jobs, body), body)] == read
+
+
+def test_the_order_of_a_zone_has_a_column_that_an_older_release_refuses() -> None:
+    jobs = checked(StagedJobs(["1", "2"], "send", b"", zones=["a", "b"], fifo=[True, False]))
+    body = encode_staged(jobs)
+    assert msgspec.msgpack.decode(body)[0] == 3, "who does not know the column must not pass over it"
+    assert [spec.fifo for spec in decode_staged(staged_part("staged/x", jobs, body), body)] == [True, False]
+    with pytest.raises(InvalidInputError, match="row 1: fifo must be true or false"):
+        checked(StagedJobs(["1", "2"], "send", b"", fifo=[True, "no"]))  # type: ignore[list-item]
 
 
 def test_a_changed_or_cut_object_is_recognised() -> None:
@@ -147,14 +156,14 @@ def test_a_stager_stores_a_part_under_its_hour_and_name() -> None:
     assert part.key.startswith(f"staged/{staged_hour(part.key)}/orders-7-")
     assert (part.jobs, part.bytes) == (2, len(_body(store, part)))
     specs = decode_staged(part, _body(store, part))
-    assert [(s.id, s.payload, s.attempts_max) for s in specs] == [("1", b"a", 25), ("2", b"b", 25)]
+    assert [(s.id, s.payload, s.max_attempts) for s in specs] == [("1", b"a", 25), ("2", b"b", 25)]
 
 
 def test_jobs_that_do_not_say_get_the_attempts_of_the_queue() -> None:
     store = MemoryStore()
     with Stager(store, settings=QueueSettings(max_attempts=7)) as stager:
-        part = stager.stage(StagedJobs(["1", "2"], "send", b"", attempts_max=[None, 3]))
-    assert [s.attempts_max for s in decode_staged(part, _body(store, part))] == [7, 3]
+        part = stager.stage(StagedJobs(["1", "2"], "send", b"", max_attempts=[None, 3]))
+    assert [s.max_attempts for s in decode_staged(part, _body(store, part))] == [7, 3]
 
 
 def test_large_payloads_get_objects_of_their_own() -> None:

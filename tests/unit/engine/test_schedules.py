@@ -395,7 +395,7 @@ async def test_a_worker_tells_the_queue_and_what_vanished_is_reported(
         "remind": ("0 7 * * *", "Europe/Berlin", Missed.ONE),
     }
     job = before[1].spec.job
-    assert (job.payload, job.priority, job.attempts_max, job.key) == (b'{"to":"ada"}', 4, 3, "remind:remind-ada")
+    assert (job.payload, job.priority, job.max_attempts, job.key) == (b'{"to":"ada"}', 4, 3, "remind:remind-ada")
     assert [record.getMessage()[:30] for record in caplog.records] == [
         "the schedule hourly is new: @h",
         "the schedule remind is new: 0 ",

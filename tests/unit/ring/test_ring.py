@@ -456,7 +456,7 @@ async def test_what_is_repeated_goes_to_the_shard_that_remembers_it(verb: str) -
     here, there = (next(f"z{n}" for n in range(99) if home(f"z{n}", 2) == token) for token in (1, 0))
     async with Queue.open(store) as queue:
         service = queue._service
-        await service.enqueue([JobSpec("1", "task", b"", attempts_max=1, zone=here)])
+        await service.enqueue([JobSpec("1", "task", b"", max_attempts=1, zone=here)])
         if verb != "cancel":
             [job] = await queue.dequeue("task")
             if verb == "retry":
@@ -464,7 +464,7 @@ async def test_what_is_repeated_goes_to_the_shard_that_remembers_it(verb: str) -
         await getattr(service, verb)("1", request_id="r")
         if verb == "retry":
             await queue.cancel("1")
-        await service.enqueue([JobSpec("1", "task", b"", attempts_max=1, zone=there)])
+        await service.enqueue([JobSpec("1", "task", b"", max_attempts=1, zone=there)])
         [other] = await queue.dequeue("task")
         if verb == "retry":
             await other.nack()

@@ -27,6 +27,7 @@ from casque.codec.archive import Range, archive_key
 from casque.codec.log import decode_head, encode_head, segment_key
 from casque.codec.ring import shard_prefix
 from casque.engine.embedded import state_at
+from casque.fields import GAINED
 from casque.journal.log import pace, snapshots
 from casque.ring.numbers import outer
 from casque.scan import Chosen, Scan, Split, Table, arrow_schema
@@ -80,6 +81,7 @@ def event_row(event: QueueEvent) -> Row:
         row["payload_bytes"] = fields["blob_bytes"] if blob else len(fields["payload"])
         row["payload"] = None if blob else fields["payload"]
         row["headers"] = fields["headers"] and list(fields["headers"].items())
+        row |= {field.name: list(fields[field.name]) or None for field in GAINED}
     return row
 
 
@@ -103,12 +105,15 @@ def job_row(job: JobRecord, position: int, now_ms: int) -> Row:
         "sequence": job.sequence,
         "token": job.token,
         "attempts": job.attempts,
-        "max_attempts": spec.attempts_max,
+        "max_attempts": spec.max_attempts,
         "worker": job.worker,
         "lease_ms": job.lease_ms,
         "claimed_at": moment(job.claimed_ms),
         "beat_at": moment(job.beat_ms),
         "error": job.error,
+        "max_crashes": spec.max_crashes,
+        "fifo": spec.fifo,
+        **{field.name: list(getattr(spec, field.name)) or None for field in GAINED},
     }
 
 
@@ -430,6 +435,7 @@ def archived(store: Any, clock: ManualClock, **asked: Any) -> list[Row]:
         row |= {"hour": job.finished_at.replace(minute=0, second=0, microsecond=0)}
         row |= {"payload_bytes": len(job.payload) if job.blob_bytes is None else job.blob_bytes}
         row |= {"payload": job.payload if job.blob_bytes is None else None}
+        row |= {field.name: list(getattr(job, field.name)) or None for field in GAINED}
         found.append(row)
     return found
 
@@ -637,3 +643,31 @@ def test_the_tables_of_a_ring_are_those_of_its_shards_in_numbers_of_the_ring(clo
     )
     assert [shard for shard in extents if extents[shard].end] == [0, 1, 2, 3]
     assert queue_id is not None
+
+
+@pytest.mark.parametrize("layout", ["log", "document"])
+def test_what_a_producer_set_can_be_read_in_every_table(clock: ManualClock, layout: str) -> None:
+    store = MemoryStore()
+    asked: Row = {"zone": "acme", "fifo": True, "max_crashes": 3, "max_attempts": 4, "tags": ["urgent", "billing"]}
+
+    async def fill() -> None:
+        async with opened(store, clock, layout=layout) as q:
+            await q.enqueue("send", b"1", **asked)
+            await q.enqueue("send", b"2")
+
+    async def finish() -> None:
+        async with opened(store, clock) as q:
+            for job in await q.dequeue("send", batch_size=2):
+                await job.ack()
+
+    def read(table: Table, plan: Callable[[Scan], Any]) -> list[Row]:
+        with Scan(store, clock=clock) as scan:
+            return rows(scan, list(plan(scan)), table, ["zone", *(name for name in asked if name != "zone")])
+
+    none = dict.fromkeys(asked) | {"fifo": False, "max_attempts": 25}
+    asyncio.run(fill())  # leaves a snapshot, whose lines are read as columns
+    assert read(Table.JOBS, lambda scan: scan.plan_jobs()) == [asked, none]
+    if layout == "log":
+        assert read(Table.EVENTS, lambda scan: scan.plan_events(end=2)) == [asked, none]
+        asyncio.run(finish())
+        assert read(Table.ARCHIVE, lambda scan: scan.plan_archive()) == [asked, none]

@@ -129,7 +129,7 @@ class Life:
             b"",
             priority,
             run_at_ms=delay,
-            attempts_max=attempts,
+            max_attempts=attempts,
             zone=zone,
             fifo=fifo,
         )

@@ -222,7 +222,7 @@ def test_a_fifo_zone_ignores_priorities_and_gives_one_job_at_a_time(play: Played
 
 
 def test_a_fifo_zone_waits_for_a_job_that_failed_crashed_or_was_undone(play: Played) -> None:
-    ids = play.add("line", 4, fifo=True, attempts_max=3)
+    ids = play.add("line", 4, fifo=True, max_attempts=3)
     [job] = play.claim()
     play.run(Nack(job.id, job.token, delay_ms=500))
     assert play.claim(10) == []

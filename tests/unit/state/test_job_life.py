@@ -135,5 +135,5 @@ class Wanderer:
         rng = self.rng
         run_at_ms = self.now_ms + 3 if rng.random() < 0.3 else None
         return JobSpec(
-            f"{self.added}", "work", b"", run_at_ms=run_at_ms, attempts_max=2, max_crashes=rng.choice((None, 2))
+            f"{self.added}", "work", b"", run_at_ms=run_at_ms, max_attempts=2, max_crashes=rng.choice((None, 2))
         )

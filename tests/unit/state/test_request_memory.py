@@ -156,7 +156,7 @@ def ready_for(command: Command) -> State:
     state.execute(Enqueue(tuple(specs)), now_ms=1)
     if isinstance(command, Ack | Nack | Settle):
         state.execute(Dequeue(("send",), 2, 1000), now_ms=1)
-    doomed = [JobSpec(name, "die", b"", attempts_max=1) for name in ("dead", "deader")]
+    doomed = [JobSpec(name, "die", b"", max_attempts=1) for name in ("dead", "deader")]
     zoned = [JobSpec(f"in {zone}", "wait", b"", zone=zone) for zone in ("acme", "zeta")]
     state.execute(Enqueue((*doomed, *zoned)), now_ms=1)
     for job in state.execute(Dequeue(("die",), 2, 1000), now_ms=1):
@@ -191,9 +191,9 @@ def test_a_repeated_id_with_another_verb_is_refused() -> None:
 
 def test_what_a_broker_works_out_anew_does_not_make_it_another_request() -> None:
     state = State()
-    spec = JobSpec("one", "send", b"x", run_at_ms=5000, attempts_max=3, headers={"trace": "1"})
+    spec = JobSpec("one", "send", b"x", run_at_ms=5000, max_attempts=3, headers={"trace": "1"})
     [job] = state.execute(Enqueue((spec,), "r"), now_ms=1)
-    again = JobSpec("two", "send", b"x", run_at_ms=6000, attempts_max=5, headers={"trace": "2"})
+    again = JobSpec("two", "send", b"x", run_at_ms=6000, max_attempts=5, headers={"trace": "2"})
     [same] = state.execute(Enqueue((again,), "r"), now_ms=2)
     assert same == job
 

@@ -191,6 +191,13 @@ class Model:
     def holder_of(self, key: str | None) -> str | None:
         return next((i for i, j in self.jobs.items() if key and j.spec.key == key and j.state != "dead"), None)
 
+    def check_zones(self, specs: list[JobSpec] | tuple[JobSpec, ...]) -> None:
+        kinds = {(j.spec.zone, j.spec.fifo) for j in self.jobs.values()} | {(s.zone, s.fifo) for s in specs}
+        if any(s.zone and {(s.zone, True), (s.zone, False)} <= kinds for s in specs):
+            raise InvalidInputError("zone")
+        if any(s.fifo and (s.zone is None or s.run_at_ms is not None) for s in specs):
+            raise InvalidInputError("fifo")
+
     def act(self, command: Command, now: int) -> tuple[Any, bool]:
         match command:
             case Enqueue(specs=specs):
@@ -200,11 +207,7 @@ class Model:
                 added = [s for s in specs if self.holder_of(s.key) is None]
                 if any(self.stands(Gate.DRAINING, s.entrypoint) for s in added):
                     raise QueueDrainingError
-                kinds = {(j.spec.zone, j.spec.fifo) for j in self.jobs.values()} | {(s.zone, s.fifo) for s in specs}
-                if any(s.zone and {(s.zone, True), (s.zone, False)} <= kinds for s in specs):
-                    raise InvalidInputError("zone")
-                if any(s.fifo and (s.zone is None or s.run_at_ms is not None) for s in specs):
-                    raise InvalidInputError("fifo")
+                self.check_zones(specs)
                 out = []
                 for spec in specs:
                     holder = self.holder_of(spec.key)
@@ -234,6 +237,9 @@ class Model:
                         continue
                     if self.holder_of(row.key) is None and (row.key or "") not in [one.key for one in left]:
                         left.append(row)
+                if any(self.stands(Gate.DRAINING, row.entrypoint) for row in left):
+                    raise QueueDrainingError
+                self.check_zones(specs)
                 self.act(Enqueue(tuple(left)), now)
                 self.batches[source] = batch, len(left), len(specs) - len(left)
                 return (len(left), len(specs) - len(left), False), True
@@ -268,7 +274,7 @@ class Model:
                 if job.state != "running":
                     return None, False
                 job.tried(now, "failed", error)
-                if job.spec.attempts_max is not None and job.attempts >= job.spec.attempts_max:
+                if job.spec.max_attempts is not None and job.attempts >= job.spec.max_attempts:
                     job.state, job.beat = "dead", None
                 else:
                     wait = delay if delay is not None else backoff.delay_ms(job.attempts) if backoff else 0
@@ -390,7 +396,7 @@ class Model:
                             self.crash(held, now, LEASE_RAN_OUT, 0)
                             n += 1
                             continue
-                        exhausted = held.spec.attempts_max is not None and held.attempts >= held.spec.attempts_max
+                        exhausted = held.spec.max_attempts is not None and held.attempts >= held.spec.max_attempts
                         held.tried(now, "expired", LEASE_RAN_OUT)
                         held.state, held.beat = ("dead" if exhausted else "ready"), None
                         if not exhausted:
@@ -540,7 +546,20 @@ class StateAgainstModel(RuleBasedStateMachine):
             job_id = self.known[-1] if repeat_id and self.known and self.ids % 7 == 0 else f"j{self.ids}"
             run_at = None if delay is None else self.now + delay
             specs.append(
-                JobSpec(job_id, name, b"p", priority, run_at, attempts, key, None, zone, max_crashes=crashes, fifo=fifo)
+                JobSpec(
+                    job_id,
+                    name,
+                    b"p",
+                    priority,
+                    run_at,
+                    attempts,
+                    key,
+                    None,
+                    zone,
+                    max_crashes=crashes,
+                    fifo=fifo,
+                    tags=(name,) if self.ids % 2 else (),
+                )
             )
         self.both(Enqueue(tuple(specs)), request)
         self.known.extend(spec.id for spec in specs)
@@ -552,6 +571,7 @@ class StateAgainstModel(RuleBasedStateMachine):
                 st.sampled_from([None, -5, 10]),
                 st.sampled_from([None, None, "k1", "k2"]),
                 st.booleans(),
+                ZONE,
             ),
             min_size=1,
             max_size=4,
@@ -559,27 +579,32 @@ class StateAgainstModel(RuleBasedStateMachine):
         source=st.sampled_from(["s", "t"]),
         ahead=st.integers(-1, 2),
         skip_known=st.booleans(),
+        fifo=st.sampled_from([False, False, True]),
         then=st.sampled_from(["seen", "commit", "lost"]),
     )
     def admit(
         self,
-        rows: list[tuple[str, int | None, str | None, bool]],
+        rows: list[tuple[str, int | None, str | None, bool, str | None]],
         source: str,
         ahead: int,
         skip_known: bool,
+        fifo: bool,
         then: str,
     ) -> None:
         specs = []
-        for name, delay, key, repeats in rows:
+        fifo = fifo and self.zoned
+        for name, delay, key, repeats, zone in rows:
             self.ids += 1
             job_id = self.known[-1] if repeats and self.known and self.ids % 3 == 0 else f"j{self.ids}"
-            specs.append(JobSpec(job_id, name, b"p", 0, None if delay is None else self.now + delay, 2, key))
+            run_at = None if delay is None else self.now + delay
+            place = zone if self.zoned else None
+            specs.append(JobSpec(job_id, name, b"p", 0, run_at, 2, key, zone=place, fifo=fifo))
         batch = max(self.model.batches.get(source, (0, 0, 0))[0] + ahead, 0)
         if batch > self.model.batches.get(source, (-1, 0, 0))[0]:
             self.staged[source, batch] = specs
         ids = {spec.id for spec in specs}
         keyed = any(spec.key is not None for spec in specs)
-        self.both(Admit(source, batch, (), specs, ids, keyed, skip_known), None)
+        self.both(Admit(source, batch, (), specs, ids, keyed, skip_known, fifo=fifo), None)
         self.known.extend(spec.id for spec in specs)
         if then == "seen":
             self.state.carry_out(self.now)

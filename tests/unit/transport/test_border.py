@@ -33,7 +33,6 @@ from casque import (
 from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService
 from casque.service.requests import EVERY, Request, verb_of
 from casque.testing.clock import ManualClock
-from casque.transport import border as border_module
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Admit, Border, Limits, admit
@@ -214,7 +213,7 @@ def is_spec(spec: Any) -> bool:
         and is_bytes(spec.payload)
         and is_whole(spec.priority, -INT64)
         and (spec.run_at_ms is None or is_whole(spec.run_at_ms, -62_135_596_800_000, 253_402_300_799_999))
-        and (spec.attempts_max is None or is_whole(spec.attempts_max, 1))
+        and (spec.max_attempts is None or is_whole(spec.max_attempts, 1))
         and (spec.max_crashes is None or is_whole(spec.max_crashes, 1))
         and (spec.key is None or is_name(spec.key, 1024))
         and (spec.headers is None or is_headers(spec.headers))
@@ -522,11 +521,11 @@ async def test_the_limits_are_those_that_were_given(verb: str, arguments: dict[s
         await call(Border(queue), verb, arguments)
 
 
-async def test_what_the_queue_adds_to_a_job_cannot_come_from_a_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(border_module, "_NOT_ASKED_FOR", (("zone", None),))
+@pytest.mark.parametrize("added", [{"blob": "blobs/2026-02-15T10/j"}, {"blob_bytes": 7}])
+async def test_what_the_queue_adds_to_a_job_cannot_come_from_a_caller(added: dict[str, Any]) -> None:
     queue = Recorder()
-    with pytest.raises(InvalidInputError, match="zone is for the queue to set"):
-        await Border(queue).enqueue([JobSpec("j", "mail", b"", zone="acme")])
+    with pytest.raises(InvalidInputError, match=f"{next(iter(added))} is for the queue to set"):
+        await Border(queue).enqueue([JobSpec("j", "mail", b"", **added)])
     assert queue.asked == []
     await Border(queue).enqueue([JobSpec("j", "mail", b"")])
 

@@ -22,7 +22,7 @@ specs = st.builds(
     payload=st.binary(max_size=50),
     priority=st.integers(-(2**63), 2**63 - 1),
     run_at_ms=st.none() | moments,
-    attempts_max=st.none() | st.integers(1, 2**63 - 1),
+    max_attempts=st.none() | st.integers(1, 2**63 - 1),
     key=st.none() | names,
     headers=st.none() | st.dictionaries(names, names, max_size=3),
     zone=st.none() | names,
@@ -68,13 +68,13 @@ def test_a_spec_survives_the_way(spec: JobSpec) -> None:
     sent = msgspec.json.decode(msgspec.json.encode(from_spec(spec)), type=NewJob)
 
     assert sent.id == spec.id
-    assert (sent.payload, sent.max_attempts, sent.key) == (spec.payload, spec.attempts_max, spec.key)
+    assert (sent.payload, sent.max_attempts, sent.key) == (spec.payload, spec.max_attempts, spec.key)
     assert (sent.headers, sent.zone, sent.priority) == (spec.headers, spec.zone, spec.priority)
 
 
 def test_no_field_of_a_job_is_forgotten() -> None:
     """Whoever adds a field to a job adds it here."""
-    renamed = {"attempts_max": "max_attempts", "run_at_ms": "run_at", "created_ms": "created_at", "due_ms": "due_at"}
+    renamed = {"max_attempts": "max_attempts", "run_at_ms": "run_at", "created_ms": "created_at", "due_ms": "due_at"}
     renamed |= {"lease_ms": "lease", "claimed_ms": "claimed_at", "beat_ms": "heartbeat_at"}
     own = {"blob", "blob_bytes"}  # where the queue put a payload is nobody else's business
     asked = {renamed.get(field, field) for field in JobSpec.__struct_fields__ if field not in own}

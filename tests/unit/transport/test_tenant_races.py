@@ -62,8 +62,8 @@ async def claimed(queue: QueueService, spec: JobSpec) -> JobRecord:
     return job
 
 
-MINE = JobSpec("order-17", "mail.a", b"mine", zone="acme", attempts_max=1)
-THEIRS = JobSpec("order-17", "fax", b"theirs", zone="globex", attempts_max=1)
+MINE = JobSpec("order-17", "mail.a", b"mine", zone="acme", max_attempts=1)
+THEIRS = JobSpec("order-17", "fax", b"theirs", zone="globex", max_attempts=1)
 VERBS: dict[str, Callable[[Border, JobRecord], Awaitable[Any]]] = {
     "ack": lambda border, theirs: border.ack("order-17", token=theirs.token),
     "ack without a token": lambda border, _: border.ack("order-17"),

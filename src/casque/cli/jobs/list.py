@@ -14,9 +14,14 @@ from casque.cli.options import Entrypoint, Json, Limit
 from casque.cli.output import print_rows
 from casque.cli.target import QueueTarget
 from casque.client.queue import Queue
+from casque.fields import GAINED
 from casque.types import JobState
 
-COLUMNS = job_columns("id", "entrypoint", "state", "due", "attempts", "priority", "zone", "worker", "error")
+COLUMNS = job_columns(
+    *("id", "entrypoint", "state", "due", "attempts", "priority", "zone", "worker"),
+    *(field.name for field in GAINED),
+    "error",
+)
 
 
 class QueuedState(StrEnum):
@@ -29,6 +34,10 @@ class QueuedState(StrEnum):
 
 
 Zone = Annotated[str | None, typer.Option("--zone", "-z", help="Only jobs of this zone.")]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", "-t", metavar="TEXT", help="Only jobs with this tag; repeated: with all of them."),
+]
 States = Annotated[
     list[QueuedState] | None, typer.Option("--state", "-s", help="Only jobs in this state; may be repeated.")
 ]
@@ -39,6 +48,7 @@ States = Annotated[
     examples=[
         "casque jobs list file:///var/lib/orders --state dead --entrypoint send",
         "casque jobs list --zone acme --limit 1000 --json",
+        "casque jobs list --tag urgent --tag billing",
     ],
     reads_only=True,
 )
@@ -47,6 +57,7 @@ def list_(
     state: States = None,
     entrypoint: Entrypoint = None,
     zone: Zone = None,
+    tag: Tags = None,
     limit: Limit = 50,
     json: Json = False,
 ) -> None:
@@ -56,7 +67,8 @@ def list_(
 
     Exit code 0: shown. 1: the queue is damaged. 2: it cannot be asked.
     """
-    wanted = JobFilter(job_states(state), entrypoint, zone)
+    tagged = frozenset(tag or ())
+    wanted = JobFilter(job_states(state), entrypoint, zone, (lambda job: tagged <= {*job.tags}) if tagged else None)
 
     async def work(q: Queue[bytes]) -> list[JobView]:
         return [view_job(job) async for job in wanted.find(q, limit + 1)]

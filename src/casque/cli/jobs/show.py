@@ -17,6 +17,7 @@ from casque.cli.output import Columns, Out, Terminal, answer, print_facts, print
 from casque.cli.target import QueueTarget
 from casque.client.queue import Queue
 from casque.errors import JobNotFoundError
+from casque.fields import GAINED, shown
 from casque.printable import printable
 from casque.service import ArchivedJob
 from casque.types import JobState, Progress
@@ -118,6 +119,7 @@ def _print_story(story: Story) -> None:
             "zone": job.zone or "",
             "key": job.key or "",
             "headers": " ".join(f"{name}={value}" for name, value in (job.headers or {}).items()),
+            **{field.name: shown(getattr(job, field.name)) for field in GAINED},
             "priority": str(job.priority or ""),
             "enqueued": f"{clock_time(job.created_at)} UTC",
             "due": f"{clock_time(job.due_at)} UTC",

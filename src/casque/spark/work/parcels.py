@@ -16,6 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from casque.client.job import Job
+from casque.client.scan.tables import arrow_type
+from casque.fields import GAINED, gained_columns
 from casque.service import Outcome, is_silent_ack
 from casque.types import JobRecord
 
@@ -41,6 +43,7 @@ JOBS = pa.schema(
         ("sequence", pa.int64()),
         ("max_crashes", pa.int64()),
         ("crashes", pa.int64()),
+        *((field.name, arrow_type(str(field.sql))) for field in GAINED),
     ]
 )
 """The columns for a handler of many jobs. `error` is that of the previous attempt."""
@@ -102,7 +105,7 @@ def jobs_table(records: Sequence[JobRecord]) -> pa.Table:
         pa.array([record.created_ms for record in records], pa.int64()).cast(MOMENT),
         pa.array([record.due_ms for record in records], pa.int64()).cast(MOMENT),
         pa.array([record.claimed_ms for record in records], pa.int64()).cast(MOMENT),
-        pa.array([spec.attempts_max for spec in specs], pa.int64()),
+        pa.array([spec.max_attempts for spec in specs], pa.int64()),
         pa.array([spec.key for spec in specs], pa.string()),
         pa.array([spec.zone for spec in specs], pa.string()),
         packed_headers,
@@ -110,6 +113,7 @@ def jobs_table(records: Sequence[JobRecord]) -> pa.Table:
         pa.array([record.sequence for record in records], pa.int64()),
         pa.array([spec.max_crashes for spec in specs], pa.int64()),
         pa.array([record.crashes for record in records], pa.int64()),
+        *(pa.array(values, JOBS.field(name).type) for name, values in gained_columns(specs).items()),
     ]
     return pa.table(columns, schema=JOBS)
 

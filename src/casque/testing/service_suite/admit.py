@@ -18,15 +18,17 @@ from casque.types import Admission, JobSpec, JobState
 class AdmitTests:
     async def test_staged_jobs_are_admitted_together_and_in_order(self, service: QueueService, place: str) -> None:
         first = await staged(place, StagedJobs(["a", "b"], "task", [b"1", b"2"], priorities=[5, -5], zones="acme"))
-        second = await staged(place, StagedJobs(["c"], "other", b"3", headers={"x": "y"}, attempts_max=4))
+        second = await staged(
+            place, StagedJobs(["c"], "other", b"3", headers={"x": "y"}, max_attempts=4, tags=[("t",)])
+        )
 
         admission = await service.admit("nightly", 0, [first, second])
 
         assert admission == Admission(3, position=(await service.stats()).position)
         assert [job.spec for job in await service.jobs()] == [
-            JobSpec("a", "task", b"1", 5, zone="acme", attempts_max=25),
-            JobSpec("b", "task", b"2", -5, zone="acme", attempts_max=25),
-            JobSpec("c", "other", b"3", headers={"x": "y"}, attempts_max=4),
+            JobSpec("a", "task", b"1", 5, zone="acme", max_attempts=25),
+            JobSpec("b", "task", b"2", -5, zone="acme", max_attempts=25),
+            JobSpec("c", "other", b"3", headers={"x": "y"}, max_attempts=4, tags=("t",)),
         ]
         claimed = await service.dequeue(entrypoints=None, limit=3)
         assert [job.id for job in claimed] == ["b", "c", "a"]
@@ -63,6 +65,34 @@ class AdmitTests:
 
         assert (admission.jobs, admission.skipped) == (1, 2)
         assert await service.find("b") is not None
+
+    async def test_staged_jobs_of_a_fifo_zone_come_one_after_the_other(self, service: QueueService, place: str) -> None:
+        jobs = StagedJobs(["a", "b"], "task", b"", priorities=[5, -5], zones="acme", fifo=True, max_crashes=2)
+        part = await staged(place, jobs)
+        await service.admit("nightly", 1, [part])
+
+        [first] = await service.dequeue(entrypoints=None, limit=2)
+        assert (first.id, first.spec.fifo, first.spec.max_crashes) == ("a", True, 2)
+        await service.ack("a", token=first.token)
+        assert [job.id for job in await service.dequeue(entrypoints=None, limit=2)] == ["b"]
+
+    async def test_staged_jobs_of_a_fifo_zone_cannot_be_delayed(self, service: QueueService, place: str) -> None:
+        part = await staged(place, StagedJobs(["a"], "task", b"", zones="acme", fifo=True, run_at_ms=YEAR_9999_MS))
+        before = await service.stats()
+        with pytest.raises(InvalidInputError, match="FIFO"):
+            await service.admit("nightly", 1, [part])
+        assert await service.stats() == before
+
+    async def test_staged_jobs_agree_with_their_zone_about_its_order(self, service: QueueService, place: str) -> None:
+        await service.enqueue([a_job(b"", zone="acme")])
+        part = await staged(place, StagedJobs(["a"], "task", b"", zones="acme", fifo=True))
+        nowhere = await staged(place, StagedJobs(["b"], "task", b"", fifo=True))
+        both = await staged(place, StagedJobs(["c", "d"], "task", b"", zones="initech", fifo=[True, False]))
+        before = await service.stats()
+        for refused in (part, nowhere, both):
+            with pytest.raises(InvalidInputError, match=r"FIFO|which zone"):
+                await service.admit("nightly", 1, [refused])
+        assert await service.stats() == before
 
     async def test_staged_jobs_may_wait_for_their_time(self, service: QueueService, place: str) -> None:
         part = await staged(place, StagedJobs(["a", "b"], "task", b"", run_at_ms=[1, YEAR_9999_MS]))

@@ -19,10 +19,11 @@ class EnqueueTests:
             b"hello",
             priority=-3,
             run_at_ms=YEAR_9999_MS,
-            attempts_max=4,
+            max_attempts=4,
             key="welcome/7",
             headers={"trace": "00-ab", "": "empty name"},
             zone="acme",
+            tags=("urgent", "grüße 🚀"),
         )
 
         [added] = await service.enqueue([spec], request_id="r-1")
@@ -33,6 +34,15 @@ class EnqueueTests:
         assert (added.sequence, added.token, added.attempts) == (1, 0, 0)
         assert (added.worker, added.claimed_ms, added.beat_ms, added.error) == (None, None, None, None)
         assert await service.find(spec.id) == added
+
+    async def test_tags_are_shown_wherever_a_job_is(self, service: QueueService) -> None:
+        tags = ("urgent", "grüße 🚀", "billing")
+        [added, _] = await service.enqueue([a_job(b"1", tags=tags), a_job(b"2")])
+
+        assert [job.spec.tags for job in await service.jobs()] == [tags, ()]
+        [claimed] = await service.dequeue(entrypoints=None, limit=1)
+        assert (claimed.id, claimed.spec.tags) == (added.id, tags)
+        assert (await service.heartbeat(claimed.id, token=claimed.token)).spec.tags == tags
 
     async def test_jobs_of_one_call_are_added_in_order(self, service: QueueService) -> None:
         specs = [a_job(b"%d" % n) for n in range(25)]
@@ -123,8 +133,8 @@ class EnqueueTests:
         assert [job.id for job in await service.jobs(entrypoint=name)] == [name]
 
     async def test_numbers_at_the_edge_come_back_as_they_were(self, service: QueueService) -> None:
-        lowest = a_job(b"", priority=-LARGE - 1, attempts_max=1)
-        highest = a_job(b"", priority=LARGE, attempts_max=LARGE)
+        lowest = a_job(b"", priority=-LARGE - 1, max_attempts=1)
+        highest = a_job(b"", priority=LARGE, max_attempts=LARGE)
         long_ago = a_job(b"", run_at_ms=0)
 
         added = await service.enqueue([highest, long_ago, lowest])

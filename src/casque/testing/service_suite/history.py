@@ -88,7 +88,7 @@ class HistoryTests:
             await queue.enqueue([a_job(b"\0\xff", headers={"a": UNICODE}, zone="z", key="k", priority=-7)])
             [done] = await queue.dequeue(entrypoints=None, limit=1, worker="w-1")
             await queue.ack(done.id, token=done.token, result=bytes(range(256)))
-            await queue.enqueue([a_job(b"2", entrypoint="other", attempts_max=2)])
+            await queue.enqueue([a_job(b"2", entrypoint="other", max_attempts=2)])
             [dead] = await queue.dequeue(entrypoints=None, limit=1, worker="w-2")
             await queue.nack(dead.id, token=dead.token, error="bang")
             [dead] = await queue.dequeue(entrypoints=None, limit=1, worker="w-2", wait_s=LONG_S)

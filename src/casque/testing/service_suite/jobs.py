@@ -33,8 +33,8 @@ async def staged(place: str, jobs: StagedJobs) -> StagedPart:
     """These jobs as a part, as a `Stager` writes them."""
     store = as_store(place)
     staging = Staging(store, Environment(DEFAULTS))
-    if jobs.attempts_max is None:
-        jobs = msgspec.structs.replace(jobs, attempts_max=DEFAULTS.max_attempts)
+    if jobs.max_attempts is None:
+        jobs = msgspec.structs.replace(jobs, max_attempts=DEFAULTS.max_attempts)
     try:
         return await staging.put(checked(jobs), "suite")
     finally:
@@ -53,7 +53,7 @@ async def a_claim(service: QueueService, payload: bytes = b"", **fields: Any) ->
 
 
 async def a_dead_job(service: QueueService, *, error: str | None = None, **fields: Any) -> JobRecord:
-    job = await a_claim(service, attempts_max=1, **fields)
+    job = await a_claim(service, max_attempts=1, **fields)
     dead = await service.nack(job.id, token=job.token, error=error)
     assert dead is not None
     return dead

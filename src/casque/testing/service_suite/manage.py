@@ -82,7 +82,7 @@ class ManageTests:
     async def test_a_job_that_workers_do_not_understand_waits_for_others_and_is_dead_after_too_many(
         self, service: QueueService
     ) -> None:
-        [added] = await service.enqueue([JobSpec("declined-1", "task", b"", attempts_max=1, max_crashes=1)])
+        [added] = await service.enqueue([JobSpec("declined-1", "task", b"", max_attempts=1, max_crashes=1)])
         for count in range(1, DECLINES_MAX + 1):
             async with asyncio.timeout(30):
                 [job] = await service.dequeue(entrypoints=("task",), limit=1, wait_s=LONG_S)

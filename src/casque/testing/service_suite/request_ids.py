@@ -57,7 +57,7 @@ class RequestIdTests:
         assert (await service.stats()).totals.running == 1
 
     async def test_verbs_that_are_repeated_act_once(self, service: QueueService) -> None:
-        await service.enqueue([a_job(b"%d" % n, attempts_max=1 if n == 1 else None) for n in range(4)])
+        await service.enqueue([a_job(b"%d" % n, max_attempts=1 if n == 1 else None) for n in range(4)])
         done, dead, nacked, cancelled = await service.dequeue(entrypoints=None, limit=4)
         for _ in range(2):
             await service.ack(done.id, token=done.token, request_id="ack")

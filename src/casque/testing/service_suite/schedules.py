@@ -15,7 +15,9 @@ from casque.types import JobSpec, Missed, ScheduleSpec
 
 class ScheduleTests:
     async def test_a_schedule_is_set_changed_paused_and_dropped(self, service: QueueService) -> None:
-        job = JobSpec("", "report", b"\x00all", 3, None, 2, "k", {"a": UNICODE}, "north", max_crashes=4)
+        job = JobSpec(
+            "", "report", b"\x00all", 3, None, 2, "k", {"a": UNICODE}, "north", max_crashes=4, tags=("t", "grüße")
+        )
         spec = ScheduleSpec("näctly/1", "0 0 1 1 *", job, "Europe/Berlin", Missed.ALL, "shop.jobs")
 
         first = await service.set_schedule(spec)

@@ -66,7 +66,7 @@ class SettleTests:
         assert (raised.value.job_id, raised.value.state) == (dead.id, "dead")
 
     async def test_a_failure_that_is_final_kills_whatever_attempts_are_left(self, service: QueueService) -> None:
-        hopeless, hopeful = [await a_claim(service, attempts_max=n) for n in (None, 5)]
+        hopeless, hopeful = [await a_claim(service, max_attempts=n) for n in (None, 5)]
 
         answers = await service.settle(
             [
@@ -87,7 +87,7 @@ class SettleTests:
         assert (revived.state, revived.attempts) == (JobState.READY, 0)
 
     async def test_many_outcomes_have_an_answer_each(self, service: QueueService) -> None:
-        done, failed, dying, stolen = [await a_claim(service, attempts_max=n) for n in (None, None, 1, None)]
+        done, failed, dying, stolen = [await a_claim(service, max_attempts=n) for n in (None, None, 1, None)]
         [waits] = await service.enqueue([a_job(b"")])
         before = (await service.stats()).position
 
@@ -205,7 +205,7 @@ class SettleTests:
         assert (totals.done, totals.running) == (count - len(wrong), len(wrong))
 
     async def test_a_job_keeps_the_story_of_every_attempt_that_came_to_nothing(self, service: QueueService) -> None:
-        await service.enqueue([a_job(b"", attempts_max=2)])
+        await service.enqueue([a_job(b"", max_attempts=2)])
         [job] = await service.dequeue(entrypoints=None, limit=1, worker="w-1")
         await service.nack(job.id, token=job.token, error="first " + UNICODE)
         claims = [job, *await service.dequeue(entrypoints=None, limit=1, worker="w-2", wait_s=LONG_S)]
@@ -232,7 +232,7 @@ class SettleTests:
     # --- Neither done nor simply failed ---
 
     async def test_a_snoozed_job_waits_and_has_used_no_attempt(self, service: QueueService) -> None:
-        later, soon = await a_claim(service, attempts_max=1), await a_claim(service, attempts_max=1)
+        later, soon = await a_claim(service, max_attempts=1), await a_claim(service, max_attempts=1)
 
         answers = await service.settle(
             [
@@ -268,7 +268,7 @@ class SettleTests:
         assert (await service.stats()).totals.cancelled == 1
 
     async def test_crashes_are_no_attempts_and_too_many_of_them_are_a_quarantine(self, service: QueueService) -> None:
-        job = await a_claim(service, attempts_max=1, max_crashes=2)
+        job = await a_claim(service, max_attempts=1, max_crashes=2)
         assert (job.spec.max_crashes, job.crashes) == (2, 0)
 
         first = Outcome(job.id, job.token, error="killed by signal 9", delay_ms=0, crashed=True)
@@ -289,7 +289,7 @@ class SettleTests:
         assert (revived.attempts, revived.crashes) == (0, 0)
 
     async def test_a_job_that_does_not_count_crashes_has_failed(self, service: QueueService) -> None:
-        job = await a_claim(service, attempts_max=1)
+        job = await a_claim(service, max_attempts=1)
 
         assert await service.settle([Outcome(job.id, job.token, error="exit code 3", crashed=True)]) == [None]
 

@@ -11,6 +11,7 @@ import msgspec
 from casque import checks
 from casque.clock import Clock, Random, new_id
 from casque.errors import CasqueError, InvalidInputError
+from casque.fields import GAINED, gained
 from casque.service import ArchivedAttempt, ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.transport.errors import code_of, grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
@@ -69,8 +70,8 @@ def lease(message: pb.Lease) -> Lease:
     return Lease(message.job_id, given(message, "token"), progress)
 
 
-def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random) -> JobSpec:
-    """`attempts_max` applies to jobs that do not set their own."""
+def spec(new: pb.NewJob, *, max_attempts: int | None, clock: Clock, rng: Random) -> JobSpec:
+    """`max_attempts` applies to jobs that do not set their own."""
     run_at_ms = given(new, "run_at_ms")
     if new.HasField("delay_ms"):
         if run_at_ms is not None:
@@ -79,27 +80,28 @@ def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random)
             raise InvalidInputError(f"delay_ms must be a whole number from 0, not {new.delay_ms}")
         run_at_ms = clock.wall_ms() + new.delay_ms
     if new.HasField("max_attempts"):
-        attempts_max = new.max_attempts or None
+        max_attempts = new.max_attempts or None
     return JobSpec(
         new.id or new_id(rng),
         new.entrypoint,
         new.payload,
         new.priority,
         run_at_ms,
-        attempts_max,
+        max_attempts,
         given(new, "key"),
         dict(new.headers) or None,
         given(new, "zone"),
         max_crashes=given(new, "max_crashes"),
         fifo=new.fifo,
+        **_given_gained(new),
     )
 
 
-def schedule_spec(asked: pb.Schedule, *, attempts_max: int | None, clock: Clock, rng: Random) -> ScheduleSpec:
+def schedule_spec(asked: pb.Schedule, *, max_attempts: int | None, clock: Clock, rng: Random) -> ScheduleSpec:
     if asked.missed not in _FROM_MISSED:
         known = ", ".join(pb.Missed.Name(one) for one in _MISSED.values())
         raise InvalidInputError(f"missed must be one of {known}, not {asked.missed}")
-    job = spec(asked.job, attempts_max=attempts_max, clock=clock, rng=rng)
+    job = spec(asked.job, max_attempts=max_attempts, clock=clock, rng=rng)
     return ScheduleSpec(
         asked.name,
         asked.cron,
@@ -108,6 +110,15 @@ def schedule_spec(asked: pb.Schedule, *, attempts_max: int | None, clock: Clock,
         _FROM_MISSED[asked.missed],
         given(asked, "origin"),
     )
+
+
+def _given_gained(message: Any) -> dict[str, Any]:
+    sent = {descriptor.name: value for descriptor, value in message.ListFields()}
+    return {
+        field.name: tuple(sent[field.name]) if isinstance(field.default, tuple) else sent[field.name]
+        for field in GAINED
+        if field.name in sent
+    }
 
 
 def given(message: Any, field: str) -> Any:
@@ -201,7 +212,7 @@ def outline(record: JobRecord) -> pb.Job:
         due_at_ms=record.due_ms,
         token=record.token,
         attempts=record.attempts,
-        max_attempts=asked.attempts_max,
+        max_attempts=asked.max_attempts,
         worker=record.worker,
         lease_ms=record.lease_ms,
         claimed_at_ms=record.claimed_ms,
@@ -216,6 +227,7 @@ def outline(record: JobRecord) -> pb.Job:
         progress=None if record.progress is None else pb.Progress(**msgspec.structs.asdict(record.progress)),
         fifo=asked.fifo,
         declined=record.declined,
+        **gained(asked),
     )
 
 
@@ -241,12 +253,13 @@ def schedule(found: Schedule) -> pb.Schedule:
             entrypoint=asked.job.entrypoint,
             payload=asked.job.payload,
             priority=asked.job.priority,
-            max_attempts=asked.job.attempts_max or 0,
+            max_attempts=asked.job.max_attempts or 0,
             key=asked.job.key,
             headers=asked.job.headers,
             zone=asked.job.zone,
             max_crashes=asked.job.max_crashes,
             fifo=asked.job.fifo,
+            **gained(asked.job),
         ),
         origin=asked.origin,
         paused=found.paused,
@@ -335,6 +348,8 @@ def archived(found: ArchivedJob) -> pb.ArchivedJob:
         waiting=found.waiting,
         crashes=found.crashes,
         max_crashes=found.max_crashes,
+        fifo=found.fifo,
+        **gained(found),
     )
 
 

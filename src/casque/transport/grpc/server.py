@@ -46,7 +46,7 @@ class GrpcServer:
 
     `listen` is `host:port`; port 0 takes a free one, which `port` returns. `admit` is called once per call, and once
     per stream; without it, every caller may do everything. `peers` is called instead for other brokers of a ring, which
-    call shards; without it, there are none. `attempts_max` applies to jobs from clients in other languages that do not
+    call shards; without it, there are none. `max_attempts` applies to jobs from clients in other languages that do not
     set their own.
 
     >>> import asyncio
@@ -73,7 +73,7 @@ class GrpcServer:
         admit: Admit = EVERYBODY,
         peers: Admit | None = None,
         limits: GrpcLimits = DEFAULT_LIMITS,
-        attempts_max: int | None = ATTEMPTS_MAX,
+        max_attempts: int | None = ATTEMPTS_MAX,
         osqueue_entrypoint: str = osqueue.ENTRYPOINT,
         osqueue_lease_ms: int = osqueue.LEASE_MS,
         clock: Clock | None = None,
@@ -85,7 +85,7 @@ class GrpcServer:
         self._admit = admit
         self._peers = peers
         self._limits = limits
-        self._attempts_max = attempts_max
+        self._max_attempts = max_attempts
         self._osqueue_entrypoint = osqueue_entrypoint
         self._osqueue_lease_ms = osqueue_lease_ms
         self._clock = clock or SystemClock()
@@ -141,7 +141,7 @@ class GrpcServer:
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(Reflection(door, names), server)
 
     def _queue(self, door: Door) -> grpc.GenericRpcHandler:
-        calls, streams = Verbs(door, self._attempts_max), Streams(door)
+        calls, streams = Verbs(door, self._max_attempts), Streams(door)
         behaviours = {
             "List": one_request(door, pb.ListRequest, streams.list),
             "Watch": one_request(door, pb.WatchRequest, streams.watch),

@@ -21,14 +21,14 @@ ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 class Verbs:
     """Each method takes a service, a request and gRPC's context and returns a response; `unary` adds the wire."""
 
-    def __init__(self, door: Door, attempts_max: int | None) -> None:
+    def __init__(self, door: Door, max_attempts: int | None) -> None:
         self._door = door
-        self._attempts_max = attempts_max
+        self._attempts_max = max_attempts
 
     async def enqueue(self, service: QueueService, request: pb.EnqueueRequest, _context: Any) -> pb.EnqueueResponse:
         door = self._door
         specs = [
-            messages.spec(new, attempts_max=self._attempts_max, clock=door.clock, rng=door.rng) for new in request.jobs
+            messages.spec(new, max_attempts=self._attempts_max, clock=door.clock, rng=door.rng) for new in request.jobs
         ]
         added = await service.enqueue(specs, request_id=request.request_id or None)
         return pb.EnqueueResponse(jobs=map(messages.outline, added))
@@ -195,7 +195,7 @@ class Verbs:
         self, service: QueueService, request: pb.SetScheduleRequest, _context: Any
     ) -> pb.SetScheduleResponse:
         door = self._door
-        spec = messages.schedule_spec(request.schedule, attempts_max=self._attempts_max, clock=door.clock, rng=door.rng)
+        spec = messages.schedule_spec(request.schedule, max_attempts=self._attempts_max, clock=door.clock, rng=door.rng)
         return pb.SetScheduleResponse(schedule=messages.schedule(await service.set_schedule(spec)))
 
     async def schedules(

@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from casque import checks, cron
 from casque.codec.archive import archived_try
 from casque.errors import InvalidInputError
+from casque.fields import gained
 from casque.service import ArchivedAttempt
 from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.errors import WireError
@@ -22,6 +23,7 @@ from casque.transport.settling import Refused
 from casque.types import (
     Attempt,
     Backoff,
+    GainedFields,
     JobRecord,
     JobSpec,
     JobState,
@@ -55,7 +57,7 @@ Base64 = Annotated[bytes, Meta(extra_json_schema={"pattern": BASE64})]
 # --- What is asked ---
 
 
-class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class NewJob(GainedFields, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job to add. Its payload is given in one of three ways, or is empty."""
 
     entrypoint: Name
@@ -181,7 +183,7 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """No body, or an empty object."""
 
 
-class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class NewSchedule(GainedFields, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A schedule that adds a job at every tick. Its payload is given in one of three ways, or is empty."""
 
     name: Annotated[str, Meta(min_length=1, max_length=checks.SCHEDULE_MAX, extra_json_schema=_PRINTABLE)]
@@ -247,7 +249,7 @@ class ArchiveQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 # --- What is answered ---
 
 
-class Job(Struct, frozen=True, omit_defaults=True):
+class Job(GainedFields, frozen=True, omit_defaults=True):
     """A job as of the commit of the call."""
 
     id: str
@@ -370,7 +372,7 @@ class Beats(Struct, frozen=True):
     """One for each lease, in order."""
 
 
-class ScheduleOf(Struct, frozen=True, omit_defaults=True):
+class ScheduleOf(GainedFields, frozen=True, omit_defaults=True):
     """A schedule and its state."""
 
     name: str
@@ -426,7 +428,7 @@ def to_job(record: JobRecord) -> Job:
         claimed_at=_moment(record.claimed_ms),
         heartbeat_at=_moment(record.beat_ms),
         error=record.error,
-        max_attempts=spec.attempts_max,
+        max_attempts=spec.max_attempts,
         run_at=_moment(spec.run_at_ms),
         key=spec.key,
         headers=spec.headers,
@@ -437,6 +439,7 @@ def to_job(record: JobRecord) -> Job:
         progress=from_progress(record.progress),
         fifo=spec.fifo,
         declined=record.declined,
+        **gained(spec),
     )
 
 
@@ -461,6 +464,7 @@ def from_job(job: Job) -> JobRecord:
         job.zone,
         max_crashes=job.max_crashes,
         fifo=job.fifo,
+        **gained(job),
     )
     return JobRecord(
         spec,
@@ -493,12 +497,13 @@ def from_spec(spec: JobSpec) -> NewJob:
         id=spec.id,
         priority=spec.priority,
         run_at=_moment(spec.run_at_ms),
-        max_attempts=spec.attempts_max,
+        max_attempts=spec.max_attempts,
         key=spec.key,
         headers=spec.headers,
         zone=spec.zone,
         max_crashes=spec.max_crashes,
         fifo=spec.fifo,
+        **gained(spec),
     )
 
 
@@ -565,13 +570,14 @@ def from_schedule_spec(spec: ScheduleSpec) -> NewSchedule:
         spec.missed,
         payload=job.payload,
         priority=job.priority,
-        max_attempts=job.attempts_max,
+        max_attempts=job.max_attempts,
         key=job.key,
         headers=job.headers,
         zone=job.zone,
         origin=spec.origin,
         max_crashes=job.max_crashes,
         fifo=job.fifo,
+        **gained(job),
     )
 
 
@@ -588,13 +594,14 @@ def to_schedule(found: Schedule) -> ScheduleOf:
         found.paused,
         _moment(found.last_ms),
         job.priority,
-        job.attempts_max,
+        job.max_attempts,
         job.key,
         job.headers,
         job.zone,
         spec.origin,
         job.max_crashes,
         job.fifo,
+        **gained(job),
     )
 
 
@@ -611,6 +618,7 @@ def from_schedule(message: ScheduleOf) -> Schedule:
         message.zone,
         max_crashes=message.max_crashes,
         fifo=message.fifo,
+        **gained(message),
     )
     spec = ScheduleSpec(message.name, message.cron, job, message.tz, message.missed, message.origin)
     return Schedule(spec, to_ms(message.next_at), message.paused, _ms(message.last_at))

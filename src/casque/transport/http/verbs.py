@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from casque import checks
 from casque.clock import Clock, Random, new_id
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, UnknownOutcomeError
+from casque.fields import gained
 from casque.service import Lease, Outcome
 from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
@@ -93,6 +94,7 @@ class Verbs:
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
             max_crashes=new.max_crashes,
             fifo=new.fifo,
+            **gained(new),
         )
 
     # --- Working ---
@@ -234,6 +236,7 @@ class Verbs:
             asked.zone,
             max_crashes=asked.max_crashes,
             fifo=asked.fifo,
+            **gained(asked),
         )
         spec = ScheduleSpec(asked.name, asked.cron, job, asked.tz, asked.missed, asked.origin)
         return to_schedule(await call.service.set_schedule(spec))
