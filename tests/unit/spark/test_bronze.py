@@ -25,7 +25,7 @@ SPECS = st.builds(
     payload=st.binary(max_size=9),
     priority=st.integers(-5, 5),
     run_at_ms=st.none() | TIMES,
-    attempts_max=st.none() | st.integers(1, 9),
+    max_attempts=st.none() | st.integers(1, 9),
     key=st.none() | st.text(max_size=5),
     headers=st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3), min_size=1, max_size=2),
     zone=st.none() | st.text(max_size=5),

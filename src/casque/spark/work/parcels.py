@@ -16,8 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from casque.client.job import Job
-from casque.client.scan.tables import arrow_type
 from casque.fields import GAINED, gained_columns
+from casque.scan.arrow_types import arrow_type
 from casque.service import Outcome, is_silent_ack
 from casque.types import JobRecord
 
