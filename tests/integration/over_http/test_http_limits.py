@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from casque.engine.held_commits import HELD_BYTES
 from casque.errors import InvalidInputError, LimitReachedError
@@ -15,6 +16,7 @@ from casque.service import QueueService
 from casque.transport.http import bulk
 from casque.transport.http.budget import Budget
 from casque.transport.http.limits import HttpLimits
+from casque.transport.http.network import TURN_BYTES
 from casque.transport.http.server import HttpServer
 from casque.types import JobSpec
 from tests.integration.over_http.hosts import Leading, ask, embedded, serving
@@ -59,6 +61,36 @@ async def test_a_caller_that_takes_too_long_is_hung_up_on(queue: QueueService, s
         assert said in (await exchange(server, sent)).partition(b"\r\n")[0]
         assert (await ask(server, "GET", "/healthz")).status == 200
     assert (await queue.stats()).position == 0
+
+
+async def test_tiny_chunks_are_parsed_in_turns_with_other_connections(
+    queue: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them fit into one read, and each takes as long as a large one."""
+    turns: list[int] = []
+    parse = H11Protocol.data_received
+
+    def counted(self: H11Protocol, data: bytes) -> None:
+        turns.append(len(data))
+        parse(self, data)
+
+    monkeypatch.setattr(H11Protocol, "data_received", counted)
+    body = b'{"entrypoint": "a", "payload_text": "' + b"x" * 30_000 + b'"}'
+    tiny = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    async with serving(Leading(queue)) as server:
+        headers = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
+        assert (await ask(server, "POST", "/v1/jobs", tiny, headers)).status == 200
+        assert max(turns) <= TURN_BYTES
+        assert sum(turns) > len(tiny)
+
+        turns.clear()
+        many = [{"entrypoint": "a", "payload_text": "y" * 200_000}]
+        assert (await ask(server, "POST", "/v1/jobs", many)).status == 200
+        assert len(turns) <= 2 * 200_000 / TURN_BYTES  # what needs no parsing is not cut up
+
+        pipelined = (GET * 400)[:-2] + b"Connection: close\r\n\r\n"
+        assert (await exchange(server, pipelined)).count(b" 200 OK") == 400
+    assert [len(job.spec.payload) for job in await queue.jobs()] == [30_000, 200_000]
 
 
 async def test_a_reader_of_the_feed_that_does_not_read_hears_why_it_ended(queue: QueueService) -> None:
