@@ -30,7 +30,7 @@ _uvicorn_log.setLevel(logging.ERROR)
 
 BACKLOG = 2048
 TURN_BYTES = 8 * 1024
-"""Of heads and chunked bodies, which are parsed piece by piece; about 5 ms for chunks of one byte."""
+"""Size of a turn; chunks of one byte take about 5 ms to parse then."""
 
 
 def bound(listen: str) -> socket.socket:
@@ -117,7 +117,7 @@ class Connection(H11Protocol):
             self._parse()
 
     def _parse(self) -> None:
-        """Parse what was received, in turns with other connections: a chunk of one byte takes as long as a large one,
+        """Parse received bytes, in turns with other connections: a chunk of one byte takes as long as a large one,
         and thousands of them arrive at once."""
         self._parsing = None
         size = len(self._held) if self._is_plain_body() else TURN_BYTES
