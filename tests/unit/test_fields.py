@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from casque.client.scan.event_columns import Specs
-from casque.client.scan.tables import COLUMNS, Table, arrow_type
 
 from casque import Job, NewJob, Queue, SyncQueue
 from casque.cli.cron import ScheduleView
@@ -26,6 +24,9 @@ from casque.errors import InvalidInputError
 from casque.fields import ARCHIVE, ASKED, EVENTS, FIELDS, GAINED, JOBS, RECORD, SPEC, Field, SetBy, gained
 from casque.functions.app import App
 from casque.functions.job import Enqueuing, Options
+from casque.scan.arrow_types import arrow_type
+from casque.scan.event_columns import Specs
+from casque.scan.tables import COLUMNS, Table
 from casque.service import ArchivedJob
 from casque.transport.border import Border
 from casque.transport.grpc import casque_v1_pb2 as pb

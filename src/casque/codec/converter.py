@@ -24,10 +24,15 @@ def converter(target: type[S], takes: str, values: Mapping[str, str], **names: A
     >>> converter(Progress, "row", {"done": "row[0]", "total": "row[1]", "note": "None"})((1, 2))
     Progress(done=1, total=2, note=None)
     """
-    given = [
-        f"{name}={values[name]}" if parameter.kind is parameter.KEYWORD_ONLY else values[name]
-        for name, parameter in inspect.signature(target).parameters.items()
-    ]
-    source = f"lambda {takes}: target({', '.join(given)})"
+    parameters = inspect.signature(target).parameters
+    by_position = ", ".join(values[p.name] for p in parameters.values() if p.kind is not p.KEYWORD_ONLY)
+    source = f"target({by_position})"
+    if keywords := {p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY}:
+        # Keywords cost as much as a dozen positions, and most jobs have none of these fields.
+        absent = " and ".join(f"{values[name]} is {name}_default" for name in keywords)
+        given = ", ".join(f"{name}={values[name]}" for name in keywords)
+        source = f"{source} if {absent} else target({by_position}, {given})"
+        names |= {f"{name}_default": default for name, default in keywords.items()}
+    source = f"lambda {takes}: {source}"
     made: Callable[..., S] = eval(source, {**names, "target": target})  # noqa: S307  no input, see above
     return made

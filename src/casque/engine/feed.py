@@ -76,11 +76,6 @@ _ADDED = tuple(field.logged or field.name for field in SPEC)
 """The names of a job's fields in the feed: those of the log."""
 
 
-def _sent(value: Any) -> Any:
-    """In the same form as on every wire."""
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _kind(event: Event) -> EventKind:
     return EventKind(str(event.__struct_config__.tag))
 
@@ -100,9 +95,7 @@ def _fields(event: Event) -> dict[str, Any]:
     if isinstance(event, Added):
         # Show the fields of the job, not the spec that wraps them.
         del fields["spec"]
-        fields = {
-            name: _sent(value) for name, value in zip(_ADDED, msgspec.structs.astuple(event.spec), strict=True)
-        } | fields
+        fields = dict(zip(_ADDED, msgspec.structs.astuple(event.spec), strict=True)) | fields
         del fields["id"]
         if event.spec.blob is None:
             del fields["blob"], fields["blob_bytes"]

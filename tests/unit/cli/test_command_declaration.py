@@ -63,7 +63,7 @@ def test_fields_of_shared_options_are_parameters_of_the_command() -> None:
 def test_options_of_a_target_are_listed_after_all_others() -> None:
     [one] = [one for one in COMMANDS if one.path == ("jobs", "list")]
     assert list(inspect.signature(one.callback).parameters) == [
-        *("url", "state", "entrypoint", "zone", "limit", "json", "queue", "option")
+        *("url", "state", "entrypoint", "zone", "tag", "limit", "json", "queue", "option")
     ]
 
 

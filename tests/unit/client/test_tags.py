@@ -76,7 +76,7 @@ async def test_tags_are_given_in_every_way_and_come_back_with_the_job() -> None:
         assert await q.stats() == before
         await claimed.ack()
         events = [event async for event in q.events(from_position=0, follow=False)]
-    assert events[0].fields["tags"] == list(TAGS)
+    assert events[0].fields["tags"] == TAGS
 
 
 def test_tags_without_asyncio() -> None:

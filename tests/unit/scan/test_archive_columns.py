@@ -71,6 +71,8 @@ def column(job: ArchivedJob, name: str) -> Any:
             return None if job.headers is None else list(job.headers.items())
         case "state":
             return job.state.value
+        case "tags":
+            return list(job.tags) or None
         case _:
             return getattr(job, name)
 

@@ -20,7 +20,7 @@ class HistoryTests:
     # --- Events ---
 
     async def test_events_tell_what_happened(self, service: QueueService) -> None:
-        job = await a_claim(service, b"\0\xff", headers={"a": "b"})
+        job = await a_claim(service, b"\0\xff", headers={"a": "b"}, tags=("t", "u"))
         await service.ack(job.id, token=job.token, result=b"\xfe", request_id="r-1")
 
         every = [event async for event in service.events(from_position=0, follow=False)]
@@ -34,6 +34,7 @@ class HistoryTests:
         assert remembered.job_id is None
         assert added.fields["payload"] == b"\0\xff"
         assert added.fields["headers"] == {"a": "b"}
+        assert added.fields["tags"] == ("t", "u")
         assert claimed.fields["token"] == job.token
         assert acked.fields["result"] == b"\xfe"
         assert remembered.fields["request_id"] == "r-1"
