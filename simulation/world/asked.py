@@ -38,6 +38,8 @@ IN_A_COPY = b"in a copy"
 """The payload of every job that is added to a copy of the queue."""
 NOT_THEIRS = b"not theirs"
 """The payload of every job that a tenant tries to add where it may not."""
+FIFO_ZONES = ("belt", "line", "queue")
+"""Every job of these keeps its place."""
 Send: TypeAlias = Callable[[Through], Awaitable[Any]]
 """Asks for it through one of the queues of this process."""
 

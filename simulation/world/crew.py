@@ -28,7 +28,7 @@ from casque.settings import milliseconds
 from casque.tasks import is_cancelled
 from casque.transport.tenants import prefix
 from casque.types import Admission, Gate, Missed, ZoneLease, ZoneRules
-from simulation.world.asked import Call, Request, Send, Through, Told, Verb
+from simulation.world.asked import FIFO_ZONES, Call, Request, Send, Through, Told, Verb
 from simulation.world.calendar import STEADY
 from simulation.world.converting import Converters
 from simulation.world.copies import Copies
@@ -71,7 +71,6 @@ NEVER_REPEATED = (
     Verb.RELEASE_ZONE,
 )
 ZONES = ("acme", "globex", "initech")
-FIFO_ZONES = ("belt", "line", "queue")
 EITHER = "either"
 """A zone whose next use decides whether it is FIFO, each time it was empty."""
 SIZES = (1, 2, 2, 3, 4)
@@ -634,6 +633,9 @@ class Crew:
         delays = [rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None for _ in range(items)]
         source = rng.choice((self._life.node.name, "everybody"))
         number = len(self._world.history.requests)
+        if self._world.profile.strict and number % 2:
+            zones = [FIFO_ZONES[(number + row) % 4 // 2] for row in range(items)]
+            delays = [None] * items
 
         async def admit(life: Through) -> Admission:
             wall_ms = life.clock.wall_ms()
@@ -646,6 +648,7 @@ class Crew:
                 3,
                 keys,
                 zones=zones if any(zones) else None,
+                fifo=[zone in FIFO_ZONES for zone in zones] if self._world.profile.strict else False,
             )
             staging = life.staging()
             size = items // parts

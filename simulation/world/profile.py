@@ -130,6 +130,8 @@ class Profile:
     """By how much everybody takes longer to think than usual."""
     looked_back: int = 20
     """From how many commits ago tenants read their events: mostly those are gone by then."""
+    strict: bool = False
+    """Whether half of the batches that are admitted are of FIFO zones."""
     hedged: bool = False
     """Whether some who admit send their batch twice at the same time, through two queues."""
     holders: int = 0

@@ -17,7 +17,7 @@ from casque.state.job_life import LEASE_RAN_OUT
 from casque.state.request_ids import scope_of
 from casque.storage.port import Stored
 from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobSpec, JobState, Schedule, ZoneRules, to_ms
-from simulation.world.asked import IN_A_COPY, NOT_THEIRS, Request, Told, Verb
+from simulation.world.asked import FIFO_ZONES, IN_A_COPY, NOT_THEIRS, Request, Told, Verb
 from simulation.world.broker import ANYBODY
 from simulation.world.calendar import STEADY, ticks_between
 from simulation.world.history import Claim, Fate, History, Key, Line, order
@@ -293,6 +293,11 @@ class _Step:
             self._old.counters.sequence < record.sequence <= self._new.counters.sequence,
             Invariant.ORDER,
             lambda: f"job {record.id[:8]} got the sequence {record.sequence}",
+        )
+        h.demand(
+            record.spec.fifo or record.spec.zone not in FIFO_ZONES,
+            Invariant.FIFO,
+            lambda: f"job {record.id[:8]} of {record.spec.zone} came without its place in the line",
         )
         name = record.spec.entrypoint
         self._demand_open(record, Gate.DRAINING, self._old.gates.drains(name) and self._new.gates.drains(name))

@@ -141,6 +141,8 @@ HEDGED = replace(CALM, name="hedged", hedged=True, reads={Fault.READ_SLOW: 0.15}
 """Batches are admitted through two queues at once, and some reads take long."""
 HELD = replace(CALM, name="held", holders=2)
 """Zones are leased and empty while the ring changes, and jobs are admitted to them."""
+STRICT = replace(ROUGH, name="strict", strict=True)
+"""Batches of FIFO zones are admitted beside their other jobs."""
 SETTLERS = replace(
     CALM,
     name="settlers",
@@ -352,6 +354,8 @@ _RINGS: list[_Row] = [
     (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_admit, RING, HELD, Invariant.ONE_PLACE),
+    (zone_mutations.staged_jobs_lose_their_place_in_the_line, LOG, STRICT, Invariant.FIFO),
+    (zone_mutations.staged_jobs_lose_their_place_in_the_line, RING, STRICT, Invariant.FIFO),
     (
         ring_mutations.times_of_two_machines_compared_by_those_who_forget_sizes,
         RING,

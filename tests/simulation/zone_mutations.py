@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from casque.codec.log import View
+from casque.codec.staged import StagedJobs, encode_staged
+from casque.engine import staging
 from casque.engine.blobs import Blobs
 from casque.engine.zone_watch import ZoneWatch
 from casque.journal import archive, document
@@ -110,3 +113,12 @@ def payloads_written_after_their_jobs(patch: pytest.MonkeyPatch) -> None:
             self._create = create  # type: ignore[method-assign]
 
     patch.setattr(Blobs, "put", later)
+
+
+def staged_jobs_lose_their_place_in_the_line(patch: pytest.MonkeyPatch) -> None:
+    """A part is written without saying that its jobs are of FIFO zones."""
+
+    def forgetful(jobs: StagedJobs) -> bytes:
+        return encode_staged(msgspec.structs.replace(jobs, fifo=False))
+
+    patch.setattr(staging, "encode_staged", forgetful)
