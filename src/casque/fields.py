@@ -152,7 +152,7 @@ FIELDS = (
         checks.payload,
         staged="payloads",
     ),
-    _asked("priority", "int", "Lower goes first.", checks.priority, staged="priorities"),
+    _asked("priority", "bigint", "Lower goes first.", checks.priority, staged="priorities"),
     _asked(
         "run_at",
         "timestamp",
@@ -165,7 +165,7 @@ FIELDS = (
     ),
     _asked(
         "max_attempts",
-        "int",
+        "bigint",
         "How often it may be claimed before it is dead; null for no limit.",
         checks.max_attempts,
         logged="attempts_max",

@@ -283,6 +283,34 @@ def test_jobs_are_those_that_the_queue_shows_at_every_position(
     assert split_up == (3 if parts else 1)  # a queue that is closed leaves a snapshot, if there is something to it
 
 
+@pytest.mark.parametrize("segments", [512, 1], ids=["segments", "snapshots"])
+def test_priorities_and_limits_of_64_bits_are_in_every_table(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, segments: int
+) -> None:
+    monkeypatch.setattr(pace, "SNAPSHOT_SEGMENTS", segments)
+    least, most = -(2**63), 2**63 - 1
+    numbers = [(least, most, most), (-(2**31) - 1, 2**31, 2**31), (0, 25, None), (most, 1, 1)]
+    store = MemoryStore()
+
+    async def fill() -> None:
+        async with opened(store, clock, retention=timedelta(days=30)) as q:
+            for priority, attempts, crashes in numbers * 2:
+                await q.enqueue("send", b"", priority=priority, max_attempts=attempts, max_crashes=crashes)
+            for job in await q.dequeue(batch_size=4):
+                await job.ack()
+
+    asyncio.run(fill())
+    wanted = ["sequence", "priority", "max_attempts", "max_crashes"]
+    with Scan(store, clock=clock) as scan:
+        finished = rows(scan, scan.plan_archive(), Table.ARCHIVE, wanted)
+        added = [row for row in rows(scan, scan.plan_events(), Table.EVENTS, wanted) if row["sequence"] is not None]
+        tables = [rows(scan, scan.plan_jobs(), Table.JOBS, wanted) + finished, added]
+    assert len(finished) == 4
+    for table in tables:
+        table.sort(key=lambda row: row["sequence"])
+        assert [(row["priority"], row["max_attempts"], row["max_crashes"]) for row in table] == numbers * 2
+
+
 def _bare(job: JobRecord) -> JobRecord:
     """Whether a payload lies elsewhere is told by its size here: `jobs` has fetched it."""
     if len(job.spec.payload) > 64:
