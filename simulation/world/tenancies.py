@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from casque.types import ZoneLease
-from simulation.world.asked import Request, Verb
+from simulation.world.asked import Request, Told, Verb
 from simulation.world.invariants import Invariant
 from simulation.world.vigils import length_s
 
@@ -74,6 +74,16 @@ def _check_beaten(h: History, lease: ZoneLease) -> None:
 def _check_ended(h: History, old: AnyState, lease: ZoneLease, sender: Life) -> None:
     released = any(
         request.possible and request.zone_token == lease.token for request in h.on_zone(lease.zone, Verb.RELEASE_ZONE)
+    )
+    # A queue releases what it was given for a caller that had left, unless that may ask again with the same id.
+    released = released or (
+        h.tenancies[lease.token].holder is None
+        and any(
+            call.told is Told.LEFT
+            for request in h.on_zone(lease.zone, Verb.LEASE_ZONE)
+            if request.request_id is None
+            for call in request.calls
+        )
     )
     lasted_s = h.now() - h.tenancies[lease.token].touched_at
     full_s = length_s(old, lease, sender)

@@ -354,6 +354,8 @@ _RINGS: list[_Row] = [
     (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_admit, RING, HELD, Invariant.ONE_PLACE),
+    (zone_mutations.zones_released_behind_their_holders, LOG, CALM, Invariant.LEASE),
+    (zone_mutations.zones_released_behind_their_holders, SERVED, CALM, Invariant.LEASE),
     (zone_mutations.staged_jobs_lose_their_place_in_the_line, LOG, STRICT, Invariant.FIFO),
     (zone_mutations.staged_jobs_lose_their_place_in_the_line, RING, STRICT, Invariant.FIFO),
     (

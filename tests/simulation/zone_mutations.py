@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
+from casque.client.queue import Queue
 from casque.codec.log import View
 from casque.codec.staged import StagedJobs, encode_staged
 from casque.engine import staging
@@ -122,3 +124,18 @@ def staged_jobs_lose_their_place_in_the_line(patch: pytest.MonkeyPatch) -> None:
         return encode_staged(msgspec.structs.replace(jobs, fifo=False))
 
     patch.setattr(staging, "encode_staged", forgetful)
+
+
+def zones_released_behind_their_holders(patch: pytest.MonkeyPatch) -> None:
+    """Every lease of a zone is released as if its caller had left."""
+    lease_zone = Queue.lease_zone
+
+    async def hasty(self: Queue[Any], zone: str, **options: Any) -> ZoneLease | None:
+        lease = await lease_zone(self, zone, **options)
+        if lease is not None:
+            granted: asyncio.Future[ZoneLease | None] = asyncio.get_running_loop().create_future()
+            granted.set_result(lease)
+            self._releasing.add(asyncio.ensure_future(self._release_unseen(granted)))
+        return lease
+
+    patch.setattr(Queue, "lease_zone", hasty)
