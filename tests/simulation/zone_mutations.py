@@ -135,7 +135,7 @@ def zones_released_behind_their_holders(patch: pytest.MonkeyPatch) -> None:
         if lease is not None:
             granted: asyncio.Future[ZoneLease | None] = asyncio.get_running_loop().create_future()
             granted.set_result(lease)
-            self._releasing.add(asyncio.ensure_future(self._release_unseen(granted)))
+            self._releasing.start(self._release_unseen(granted))
         return lease
 
     patch.setattr(Queue, "lease_zone", hasty)

@@ -34,6 +34,7 @@ from casque.ring.service import RingService
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats, requests
 from casque.settings import QueueSettings, SettingsChanges
 from casque.storage.url import is_address
+from casque.tasks import Background
 from casque.telemetry import logger
 from casque.types import (
     Admission,
@@ -118,7 +119,7 @@ class Queue(LeaseVerbs, Generic[T]):
         self._group: GroupCommit | None = None
         self._ring: RingService | None = None
         self._embedded: QueueService | None = None
-        self._releasing: set[asyncio.Future[None]] = set()
+        self._releasing = Background()
 
     @overload
     @classmethod
@@ -235,8 +236,7 @@ class Queue(LeaseVerbs, Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._releasing:
-            await asyncio.wait(self._releasing, timeout=RELEASE_S)
+        await self._releasing.ended(RELEASE_S)
         if self._group is not None:
             await self._group.stop()
         if self._ring is not None:
@@ -631,9 +631,7 @@ class Queue(LeaseVerbs, Generic[T]):
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
             # It may still be granted, and would keep the zone from others until it runs out.
-            releasing = asyncio.ensure_future(self._release_unseen(asking))
-            self._releasing.add(releasing)
-            releasing.add_done_callback(self._releasing.discard)
+            self._releasing.start(self._release_unseen(asking))
             raise
 
     async def _release_unseen(self, asking: asyncio.Future[ZoneLease | None]) -> None:

@@ -95,7 +95,7 @@ class FairIndex:
             self._is_first(board, zone, line, record)
         self._one_more()
         priority = record.spec.priority
-        level = self._levels.at(priority, self.boards)
+        level = self._levels.known.get(priority) or self._levels.at(priority, self.boards)
         line.turn = priority, level.start_of(zone), record.due_ms, record.sequence, zone
         line.listed = record
         self._enter(board, line.turn)
@@ -491,7 +491,7 @@ class FairIndex:
     def _turn(self, line: Line, head: JobRecord, zone: str, before: Turn | None) -> Turn:
         """How this job of it is listed. One that was listed with the same priority keeps its start."""
         priority = line.priority_of(head)
-        level = self._levels.at(priority, self.boards)
+        level = self._levels.known.get(priority) or self._levels.at(priority, self.boards)
         if before is not None and before[0] == priority:
             start = max(before[1], level.end_of(zone))
         else:
