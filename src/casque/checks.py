@@ -68,7 +68,8 @@ def max_attempts(value: Any) -> int:
 
 
 def max_crashes(value: Any) -> int:
-    return whole("max_crashes", value, 1)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return whole("max_crashes", _plain_int(value) if is_number else value, 1)
 
 
 def result(value: Any) -> bytes | None:

@@ -80,12 +80,13 @@ def check_tags(value: Any) -> tuple[str, ...]:
         raise InvalidInputError(f"tags must be a list of str, such as ['urgent'], not {checks.shown(value)}")
     if len(value) > TAGS_MAX:
         raise InvalidInputError(f"tags must be at most {TAGS_MAX}, not {len(value)}; use headers or the payload")
-    for tag in value:
-        if "," in checks.name("a tag", tag, TAG_MAX):
+    tags = tuple([checks.name("a tag", tag, TAG_MAX) for tag in value])
+    for tag in tags:
+        if "," in tag:
             raise InvalidInputError(f"a tag must have no comma, not {tag!r}; give several tags instead")
-    if len(set(value)) != len(value):
-        raise InvalidInputError(f"tags must differ from each other: {[*value]!r} names one twice; leave it out once")
-    return tuple(value)
+    if len(set(tags)) != len(tags):
+        raise InvalidInputError(f"tags must differ from each other: {[*tags]!r} names one twice; leave it out once")
+    return tags
 
 
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}

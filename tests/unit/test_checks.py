@@ -249,6 +249,8 @@ async def test_values_of_derived_classes_are_stored_as_what_they_are(layout: Lit
             zone=Marked("z"),
             headers={Marked("a"): Marked("b")},
             request_id=Marked("r"),
+            tags=[Marked("t")],
+            max_crashes=Level(5),
         )
         await q.enqueue_many([(Marked("many"), b"1"), NewJob(Marked("many"), b"2", priority=Level(1))])
         await q.reschedule(Marked(added.id), priority=Level(4))
@@ -258,7 +260,8 @@ async def test_values_of_derived_classes_are_stored_as_what_they_are(layout: Lit
         await q.settle([Outcome(Marked(job.id), job.token)])
 
     async with Queue.open(url) as q:
-        assert (await anext(q.archive())).headers == {"a": "b"}
+        archived = await anext(q.archive())
+        assert (archived.headers, archived.tags, archived.max_crashes) == ({"a": "b"}, ("t",), 5)
         assert [(one.entrypoint, one.payload) for one in await q.jobs()] == [("many", b"1"), ("many", b"2")]
 
 
