@@ -37,7 +37,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What differs for a broker of a ring, which may lead many shards and has one heartbeat for all of them."""
 
     id: str
-    """Of the broker: the same in all shards."""
+    """The broker's id: the same in all shards."""
     gone: Callable[[str], bool]
     """True for brokers that have been silent for a lease."""
     lives: Callable[[str], bool]

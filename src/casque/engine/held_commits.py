@@ -68,7 +68,7 @@ class Stretch:
         self._size = 0
         self._commits: deque[Segment] = deque()
         self._index = 0
-        """Of the next event in the first commit."""
+        """Index of the next event in the first commit."""
         self._back_to: tuple[int, str] | None = None
         """Where to read dropped commits again: a position, and the digest of its segment."""
         self.handed_on = 0

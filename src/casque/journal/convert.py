@@ -61,7 +61,7 @@ class Converted(msgspec.Struct, frozen=True):
     position: int
     jobs: int
     digest: str
-    """Of the state: the same before and after."""
+    """Digest of the state: the same before and after."""
     changed: bool = True
     """False if it had this layout already."""
     removed: int = 0

@@ -65,7 +65,7 @@ class Copied(msgspec.Struct, frozen=True):
     position: int
     jobs: int
     digest: str
-    """Of everything it holds: the same in the original at that moment."""
+    """Digest of everything it holds: the same in the original at that moment."""
     objects: int
     """Payloads, parts of the archive and other separate objects."""
     shards: int = 0

@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
     position: int
     jobs: int
     digest: str
-    """Of everything the queue holds."""
+    """Digest of everything the queue holds."""
     segments: int = 0
     snapshots: int = 0
     replayed: int = 0

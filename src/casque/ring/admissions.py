@@ -45,7 +45,7 @@ class Share(msgspec.Struct, frozen=True):
     """At first, that of the shard; a share that was reassigned gets the next free number."""
     shard: int
     generation: int
-    """Of the ring by which it was decided: creating a zone requires the newest one."""
+    """Generation of the ring by which it was decided: creating a zone requires the newest one."""
 
 
 class Batch(msgspec.Struct, frozen=True):

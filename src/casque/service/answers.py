@@ -92,7 +92,7 @@ class ArchivedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     claimed_at: datetime | None = None
     worker: str | None = None
     token: int = 0
-    """Of its lease. Unique within a queue, so it identifies the attempt."""
+    """Token of its lease. Unique within a queue, so it identifies the attempt."""
     error: str | None = None
 
 
@@ -117,7 +117,7 @@ class ArchivedJob(GainedFields, frozen=True, omit_defaults=True, gc=False):
     worker: str | None = None
     """The worker of the last claim."""
     error: str | None = None
-    """Of the last failed attempt."""
+    """Error of the last failed attempt."""
     result: bytes | None = None
     """The result that its worker reported."""
     priority: int = 0

@@ -106,7 +106,7 @@ class Enqueue(Request[Sequence[JobRecord]], frozen=True, tag="enqueue"):
     specs: tuple[JobSpec, ...]
     request_id: str | None = None
     generation: int = 0
-    """Of the ring that the caller knows. Set only by brokers of a ring, in calls to a shard."""
+    """Generation of the ring that the caller knows. Set only by brokers of a ring, in calls to a shard."""
 
     def asked(self) -> object:
         return [(s.entrypoint, s.payload, s.priority, s.key, s.zone, s.fifo, s.blob_bytes) for s in self.specs]

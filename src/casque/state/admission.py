@@ -1,4 +1,4 @@
-"""What an admission comes to, job by job: the same for whoever decides it and for whoever reads it back."""
+"""What an admission comes to, job by job: the same when it is decided and when it is read back."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ class Admit(msgspec.Struct, frozen=True):
     specs: list[JobSpec]
     """Those of all parts, in their order; read and checked before."""
     ids: set[str]
-    """Of all of them. Collecting a million takes longer than deciding about them, and need not be done here."""
+    """Ids of all of them. Collecting a million takes longer than deciding about them, and need not be done here."""
     keyed: bool
     """Whether any of them may have a unique key."""
     skip_known: bool = False
     generation: int = 0
-    """Of the ring that the caller knows, if the queue is a shard of one."""
+    """Generation of the ring that the caller knows, if the queue is a shard of one."""
     fifo: bool = False
     """Whether any of them may be of a FIFO zone."""
 
@@ -45,7 +45,7 @@ class AdoptRing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
-    """A lease as somebody saw it. If it still looks like this, it was not renewed in between."""
+    """A lease as a visitor saw it. If it still looks like this, it was not renewed in between."""
 
     job_id: str
     token: int

@@ -125,7 +125,7 @@ class Cancelled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="can
 
 
 class Withdrawn(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="withdrawn"):
-    """It was cancelled by whoever held it, who may have said why."""
+    """Its worker cancelled it, and may have said why."""
 
     job_id: str
     token: int
@@ -166,7 +166,7 @@ class Zoned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zoned")
 
 
 class ZoneLeased(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone_leased"):
-    """Somebody has the zone: nobody else is given its jobs."""
+    """A worker has leased the zone: only a claim with this lease gets its jobs."""
 
     zone: str
     token: int
@@ -185,7 +185,7 @@ class ZoneReleased(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="
 
 
 class ZoneExpired(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone_expired"):
-    """Whoever had the zone fell silent."""
+    """The holder of the zone fell silent."""
 
     zone: str
     token: int
@@ -237,7 +237,7 @@ class Unscheduled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="u
 
 
 class Ticked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ticked"):
-    """A schedule moved on. Its job, if it became one, is told by the `Added` before it."""
+    """A schedule moved on. Its job, if it became one, is in the `Added` before it."""
 
     name: str
     tick_ms: int

@@ -45,7 +45,7 @@ class FairIndex:
         self.limits = ZoneLimits(rules, leased)
         """What holds zones back; see `limit` and `relist`."""
         self.on = False
-        """Whether turns are kept at all: since a job with a zone waits, and until somebody asks when none does."""
+        """Whether turns are kept at all: since a job with a zone waits, and until the first question when none does."""
         self.boards: dict[str, Board] = {}
         self.fifos: dict[str, FifoLine] = {}
         """The FIFO zones that have jobs, dead ones included."""
@@ -56,10 +56,10 @@ class FairIndex:
         """Zones that have to wait, and the boards that would list them."""
         self._vesting = VestingOrder(jobs, self.limits, self._parked)
         self._spread: dict[str, dict[str, None]] | None = None
-        """On which boards each zone has a line. None until there are many boards, and somebody asks."""
+        """On which boards each zone has a line. None until there are many boards, and a call needs it."""
         self._tops: list[tuple[Turn, str]] | None = None
         """The boards by the turn that is next on each: of every board with a turn at least one entry that is not later
-        than it. None until there are many boards, and somebody takes from any."""
+        than it. None until there are many boards, and a claim takes from any."""
         self._firsts: dict[str, list[First]] = {}
         """The same of zones that have jobs on many boards, by the order of their first jobs."""
 

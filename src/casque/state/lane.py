@@ -82,7 +82,7 @@ class Run:
         return True
 
     def take(self, most: int) -> tuple[list[JobRecord], bool]:
-        """Take out up to so many, in order. False if nothing is left, and the run is not to be used any more."""
+        """Take out up to `most`, in order. False if nothing is left, and the run is not to be used any more."""
         taken: list[JobRecord] = []
         while True:
             front = self._front
@@ -180,7 +180,7 @@ class Lane:
         return record
 
     def take_many(self, jobs: dict[str, JobRecord], most: int) -> list[JobRecord]:
-        """Up to so many, best first; fewer only if there are no more, or if one of them was listed twice."""
+        """Up to `most`, best first; fewer only if there are no more, or if one of them was listed twice."""
         found: list[JobRecord] = []
         while len(found) < most:
             run = self.runs[self.priorities[0]] if self.priorities else None

@@ -24,7 +24,7 @@ from casque.state.ring import Places, RingView
 from casque.types import Admission, Gates, JobRecord, JobState, PeekedZone, Reach, Totals, Vigil
 
 LOOKED_AHEAD = 1_000
-"""So many delayed jobs are looked at for zones whose time has not come yet."""
+"""Number of delayed jobs that are searched for zones whose time has not come yet."""
 
 _ABOUT_JOBS = (adding, claiming, settling, interventions, leases)
 
@@ -53,7 +53,7 @@ class State:
         self.changed: list[Facet[Any]] = []
         """The facets that have to hear of a commit because the batch changed them; the jobs always do."""
         self.reach: Reach | None = None
-        """Of the caller whose command is being carried out."""
+        """What the caller may name whose command is being carried out."""
         self.facets = facets = facets or Facets(self.limits)
         self.table = facets.jobs
         self.answers = facets.answers

@@ -174,7 +174,7 @@ class ReadyIndex:
         return next(iter(names)) if len(names) == 1 else None
 
     def pop_many(self, entrypoint: str, most: int) -> list[JobRecord]:
-        """Take up to so many out, best first. The caller changes their records before anything else happens, and asks
+        """Take up to `most` out, best first. The caller changes their records before anything else happens, and asks
         again unless there are none."""
         lane = self._lanes.get(entrypoint)
         if lane is None:

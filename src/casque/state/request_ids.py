@@ -1,4 +1,4 @@
-"""Request ids belong to whoever uses them: two callers who both say `order-17` mean two requests.
+"""Request ids belong to their callers: two callers who both say `order-17` mean two requests.
 
 A broker with tokens puts the name of the caller before the id, once, where the call comes in. From there on it is one
 text: it goes to other brokers, into the log and into the memory of requests as it is. Callers without a name (embedded

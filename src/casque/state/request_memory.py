@@ -32,7 +32,7 @@ class RequestMemory:
     def __init__(self, answers: Iterable[tuple[str, Answered]] = ()) -> None:
         self.answers: dict[str, Answered] = dict(answers)
         self._ids: dict[str, deque[str]] = {}
-        """Of each caller, the oldest first."""
+        """Request ids by caller, the oldest first."""
         for request_id in self.answers:
             self._ids.setdefault(scope_of(request_id), deque()).append(request_id)
         self._most = [(-len(ids), scope) for scope, ids in self._ids.items()]

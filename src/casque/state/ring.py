@@ -1,6 +1,6 @@
 """What a shard of a ring knows about the ring, and which jobs are at home in it.
 
-The shard itself is the index of its zones: a zone is here as long as one of its jobs is, or somebody has leased it. So
+The shard itself is the index of its zones: a zone is here as long as one of its jobs is, or it is leased. So
 an idle zone costs nothing, and "not here" is a fact of the shard's own history.
 """
 
@@ -51,7 +51,7 @@ class Places:
     def __init__(self, zones: dict[str, int], leased: dict[str, ZoneLease]) -> None:
         self.zones = zones
         self.leased = leased
-        """A zone that somebody has stays here: elsewhere somebody else could have it, too."""
+        """A leased zone stays here: elsewhere it could be leased a second time."""
         self.keys: dict[str, int] = {}
 
     def add(self, spec: JobSpec) -> None:
@@ -67,10 +67,10 @@ class Places:
                 del self.keys[spec.key]
 
     def check(self, ring: RingView, specs: Iterable[JobSpec], *, request_id: str | None, generation: int) -> None:
-        """That all of these may be added here, by somebody who knows the ring as of `generation`.
+        """That all of these may be added here, by a caller that knows the ring as of `generation`.
 
         A zone that is here stays here. One that is not comes here only if this is its home on the newest ring that the
-        shard knows, and the caller knows the same one: then nobody else has it, or is about to. A request with an id is
+        shard knows, and the caller knows the same one: then no other has it, or is about to. A request with an id is
         taken only from those who know that ring: with an older one it was not looked for where it may have been
         carried out since.
 

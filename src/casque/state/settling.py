@@ -44,7 +44,7 @@ HANDLERS: Methods = {
 RUNNING = JobState.RUNNING
 
 DECLINES_MAX = 20
-"""A job that so many claims gave back without understanding it is dead: no worker does."""
+"""A job that this many claims gave back without understanding it is dead: no worker does."""
 DECLINED_BACKOFF = Backoff(1_000, 300_000)
 """What it waits for a worker that does: all in all about an hour, which a deployment may take."""
 

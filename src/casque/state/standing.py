@@ -1,4 +1,4 @@
-"""How zones stand: the top-level queue, for whoever wants to look at it."""
+"""How zones stand: the top-level queue, as a table to look at."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ZoneScan:
         self._due_ms: dict[str, int] = {}
 
     def step(self, most: int) -> bool:
-        """Look at so many more jobs; True if there are others, and some of them are of these zones."""
+        """Look at `most` more jobs; True if there are others, and some of them are of these zones."""
         counts, due_ms, now_ms = self._counts, self._due_ms, self._now_ms
         for job in self._jobs[self._seen : self._seen + most]:
             zone = job.spec.zone

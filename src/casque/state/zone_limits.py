@@ -13,7 +13,7 @@ class ZoneLimits:
 
     def __init__(self, rules: dict[str, ZoneRules], leased: dict[str, ZoneLease]) -> None:
         self.rules = rules
-        """Of the zones that have any."""
+        """Rules by zone; most zones have none."""
         self._leased = leased
         """Zones that one worker has for itself."""
         self.any = False

@@ -21,7 +21,7 @@ class RuleFacet(Facet[dict[str, ZoneRules]]):
 
     def __init__(self) -> None:
         self.by_zone: dict[str, ZoneRules] = {}
-        """Of the zones that have any. The index of turns between zones reads this very dict."""
+        """Rules by zone; most zones have none. The index of turns between zones reads this very dict."""
 
     def copied(self) -> dict[str, ZoneRules]:
         return dict(self.by_zone)

@@ -40,7 +40,7 @@ class Replica:
         self._stance = Stance.OPEN
         self._mode = Mode.OPEN
         self._epoch = 0
-        """Of the head as the operation in flight last read it, or as it claimed it."""
+        """Epoch of the head as the operation in flight last read it, or as it claimed it."""
         self._tip = Tip()
         self._verified = 0
         """The position up to which the state is known to be history."""
