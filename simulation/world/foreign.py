@@ -108,7 +108,8 @@ class Foreigners:
         history = self._world.history
         tokens = [one.token for one in history.claims.values() if (one.job_id, one.worker) == (job_id, worker)]
         if not tokens and job_id in history.fates:
-            tokens = list(history.fates[job_id].hidden)  # it was taken out by the very commit that claimed it
+            # It was taken out by the very commit that claimed it, which may have made other claims, too.
+            tokens = [token for token in history.fates[job_id].hidden if token not in history.claims]
         with self._world.watching():
             history.demand(
                 bool(tokens), Invariant.DURABLE, lambda: f"{worker} was given {job_id[:8]}, and nothing was claimed"
