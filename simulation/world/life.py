@@ -119,6 +119,7 @@ class Life:
         """Its committers, and for whom each of them claims."""
         self._committers: list[Committer] = []
         self.rng = Random(f"{world.seed}/{self.name}/work")
+        self.began_at = world.loop.time()
         self.dead = False
         self.closing = False
         self.in_doubt: set[tuple[str, int]] = set()

@@ -269,8 +269,7 @@ class World:
             if node.life is not None:
                 node.life.go_on()
         if self.layout.led:
-            settled_s = (5 if self.layout.ring else 3) * LEASE_S + GRACE_S
-            self._later(settled_s, self._check_all_led if self.layout.ring else self._check_one_leads)
+            self._later(self._settled_s, self._check_leaders)
         elif not self.layout.ring:
             # On a ring a claim that cannot be given back at once comes back when its lease runs out. Where the clocks
             # have just leapt, direct calls first collect all that is old by now.
@@ -291,6 +290,21 @@ class World:
                 check()
 
         self.loop.call_later(seconds, watched)
+
+    @property
+    def _settled_s(self) -> float:
+        return (5 if self.layout.ring else 3) * LEASE_S + GRACE_S
+
+    def _check_leaders(self) -> None:
+        """A process that was closing when the faults ended comes back later, and shards move to it once more."""
+        latest = max(node.life.began_at if node.life is not None else self.loop.time() for node in self.nodes)
+        wait_s = latest + self._settled_s - self.loop.time()
+        if wait_s > 0:
+            self._later(wait_s, self._check_leaders)
+        elif self.layout.ring:
+            self._check_all_led()
+        else:
+            self._check_one_leads()
 
     def _check_one_leads(self) -> None:
         epoch, _ = self.layout.leader(self.bucket.objects[KEY].body)
