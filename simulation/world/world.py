@@ -73,6 +73,8 @@ class World:
         self.followers: dict[Reader, Life] = {}
         """Those who follow the events, and in which process."""
         self._healed_at: float | None = None
+        self._fewest_left: int | None = None
+        self._progress_at = 0.0
         self._away = ""
         """What the keys of a shard begin with that cannot be reached."""
         self._reigns = Reigns(self.history, layout)
@@ -375,11 +377,13 @@ class World:
             for job in state.jobs.values()
             if _unfinished(job.state)
         ]
+        if self._fewest_left is None or len(left) < self._fewest_left:
+            self._fewest_left, self._progress_at = len(left), self.loop.time()
         self.history.demand(
-            not self.healed_for(self.profile.recovery_s),
+            self.loop.time() < self._progress_at + self.profile.recovery_s,
             Invariant.ARCHIVED if idle else Invariant.LIVE,
             lambda: (
-                f"{self.profile.recovery_s:.0f} s after the last fault there are left: {', '.join(left[:5])}"
+                f"{self.profile.recovery_s:.0f} s after the last finish there are left: {', '.join(left[:5])}"
                 + "".join(f", somebody has not seen the event {place}" for place in behind[:1])
             ),
         )

@@ -22,18 +22,24 @@ from casque.transport.grpc.session import Session
 
 def healthy_leader_evicted(patch: pytest.MonkeyPatch) -> None:
     """Any new broker takes over, whoever leads."""
-    patch.setattr(Election, "_is_silent", lambda self: True)
+    patch.setattr(Election, "_is_silent", lambda self, asked_ms: True)
 
 
 def takeover_by_wall_clock(patch: pytest.MonkeyPatch) -> None:
     """The time that the leader wrote is compared with this machine's clock."""
 
-    def is_silent(self: Election) -> bool:
+    def is_silent(self: Election, asked_ms: int) -> bool:
         journal = self._committer._journal
         assert isinstance(journal, DocumentJournal)
         return self._clock.wall_ms() - journal._codec.leadership.heartbeat_ms >= self._lease_ms
 
     patch.setattr(Election, "_is_silent", is_silent)
+
+
+def silence_measured_until_the_answer(patch: pytest.MonkeyPatch) -> None:
+    """How long a slow store took to answer counts as silence of the leader."""
+    is_silent = Election._is_silent
+    patch.setattr(Election, "_is_silent", lambda self, _: is_silent(self, self._clock.monotonic_ms()))
 
 
 def registers_again_on_conflict(patch: pytest.MonkeyPatch) -> None:

@@ -324,6 +324,7 @@ _RULES: list[_Row] = [
     (broker_mutations.healthy_leader_evicted, LED, TRIO, Invariant.HEALTHY),
     (broker_mutations.healthy_leader_evicted, LED_DOCUMENT, TRIO, Invariant.HEALTHY),
     (broker_mutations.takeover_by_wall_clock, LED_DOCUMENT, WATCHES, Invariant.HEALTHY),
+    (broker_mutations.silence_measured_until_the_answer, WATCHED, ROUGH, Invariant.HEALTHY),
     (broker_mutations.registers_again_on_conflict, LED, TRIO, Invariant.HEALTHY),
     (broker_mutations.registers_again_on_conflict, LED_DOCUMENT, TRIO, Invariant.HEALTHY),
     (broker_mutations.deposed_document_leader_goes_on, LED_DOCUMENT, TRIO, Invariant.EPOCHS),

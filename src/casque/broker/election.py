@@ -88,6 +88,8 @@ class Election:
         """
         if self._committer.leads:
             return AlreadyLeader()
+        # What a slow store answers may have changed since: the leader was silent until the question, no longer.
+        asked_ms = self._clock.monotonic_ms()
         try:
             await self._committer.refresh()
         except StorageError:
@@ -95,7 +97,7 @@ class Election:
             raise
         seen, leader = self._look(), self._committer.sighting().owner
         others = leader is not None and leader.id != self.id
-        if leader is not None and others and not self._may_depose(leader):
+        if leader is not None and others and not self._may_depose(leader, asked_ms):
             return OtherLeader(leader)
         owner = Owner(self.id, new_nonce(self._rng), self._address, self.place)
         if await self._committer.lead(owner, lease_ms=self._lease_ms, seen=seen):
@@ -116,9 +118,9 @@ class Election:
                 self.twin = seen.owner if seen.owner.address == self._address else None
         return seen
 
-    def _may_depose(self, leader: Owner) -> bool:
-        return self._gone(leader.id) or (self._is_silent() and not self._lives(leader.id))
+    def _may_depose(self, leader: Owner, asked_ms: int) -> bool:
+        return self._gone(leader.id) or (self._is_silent(asked_ms) and not self._lives(leader.id))
 
-    def _is_silent(self) -> bool:
-        """True if nothing has changed for a lease, by this machine's own clock."""
-        return self._clock.monotonic_ms() - self._since_ms >= self._lease_ms
+    def _is_silent(self, asked_ms: int) -> bool:
+        """True if nothing had changed for a lease when the queue was asked, by this machine's own clock."""
+        return asked_ms - self._since_ms >= self._lease_ms

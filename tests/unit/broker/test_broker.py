@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
@@ -27,7 +27,7 @@ from casque.journal.discovery import find_leader
 from casque.service import Role
 from casque.settings import BrokerSettings, SettingsChanges
 from casque.storage.memory import MemoryStore
-from casque.storage.port import Missing, Stored
+from casque.storage.port import Missing, Read, Stored
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.types import JobSpec
@@ -167,6 +167,31 @@ async def test_who_sees_nothing_has_not_seen_that_nothing_changes() -> None:
         await blind
     store.fail = None
     assert isinstance(await b.try_elect(), OtherLeader)
+
+
+@LAYOUTS
+async def test_how_long_a_slow_store_took_to_answer_is_no_silence_of_the_leader(layout: str) -> None:
+    store, clock = SlowStore(MemoryStore()), ManualClock()
+    a, b = candidate(store, clock, "a:1", layout), candidate(store, clock, "b:1", layout)
+    await a.try_elect()
+    await b.try_elect()
+    await clock.advance(7)
+    store.after_a_read = lambda: clock.advance(2)
+    assert isinstance(await b.try_elect(), OtherLeader)
+    store.after_a_read = None
+    assert await b.try_elect() == Elected(epoch=2)
+
+
+class SlowStore(GatedStore):
+    """Time passes between what a read finds and its answer."""
+
+    after_a_read: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, key: str, *, unless: str | None = None) -> Read:
+        found = await super().get(key, unless=unless)
+        if self.after_a_read is not None:
+            await self.after_a_read()
+        return found
 
 
 # --- Lives ---
