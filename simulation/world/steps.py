@@ -787,8 +787,8 @@ class _Step:
                 lambda claim=claim, better=better: f"{claim.key} was claimed, and {better} was left",  # type: ignore[misc]
             )
             before = old.get(record.id)
-            if before is None or not _is_due(before, at_ms):
-                continue
+            if before is None or not _is_due(before, at_ms) or order(before) != claim.key:
+                continue  # it came, came due or was moved within this commit, perhaps after the claim of another
             earlier = last.get(line)
             h.demand(
                 earlier is None or earlier < claim.key,
