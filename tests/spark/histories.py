@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
-from casque import JobState, NewJob, Queue
+from casque import JobState, NewJob, Outcome, Queue
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
+from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random
+from casque.service import Lease
 from casque.testing.clock import ManualClock
+from casque.types import Progress
 
 
 async def ring_of(storage: Any, shards: int) -> None:
@@ -68,3 +72,73 @@ async def play(q: Queue[bytes], clock: ManualClock, rounds: int) -> None:
             await q.purge(entrypoint="nothing")
         await q.dequeue("resize")  # nobody finishes it: its lease runs out
         await clock.advance(3600)
+
+
+async def complete(url: str, clock: ManualClock) -> None:
+    """A ring of two shards whose logs have every kind of event; `test_histories.py` names those that are missing."""
+    await ring_of(url, 2)
+    await varied(url, clock, 3, retention=timedelta(days=30))
+    settings: dict[str, Any] = {"stale_timeout": timedelta(minutes=2), "retention": timedelta(days=30)}
+    async with Queue.open(url, clock=clock, rng=Random(2), worker="w2", **settings) as q:
+        await _end_in_other_ways(q, clock)
+        await _use_zones(q, clock)
+        await _use_gates_and_schedules(q, clock)
+        await q.enqueue("watched", b"", request_id="once")
+        with Stager(url, clock=clock) as stager:
+            part = await asyncio.to_thread(stager.stage, StagedJobs(["s1", "s2"], "staged", b"x"))
+        await q.admit("nightly", 1, [part])
+        await q.dequeue("watched", lease=600)
+    # A process that closes before a lease has run out says how long it has seen it.
+    async with Queue.open(url, clock=clock, rng=Random(3), worker="w3", **settings) as q:
+        # In both shards: a process that only looks records nothing.
+        await q.enqueue_many([NewJob("visit", b"", zone=f"zone-{n}") for n in range(8)])
+        for _ in range(400):  # a process that slept has watched nothing
+            await clock.advance(1)
+
+
+async def _end_in_other_ways(q: Queue[bytes], clock: ManualClock) -> None:
+    """Outcomes that are neither done nor failed, and jobs that change while they wait or run."""
+    ways: dict[str, dict[str, Any]] = {
+        "snoozed": {"delay_ms": 1000, "snoozed": True},
+        "declined": {"error": "TypeError: unknown argument", "declined": True},
+        "crashed": {"error": "WorkerDied: killed", "crashed": True},
+        "withdrawn": {"error": "not needed", "cancelled": True},
+        "died": {"error": "ValueError: never", "final": True},
+    }
+    for way, said in ways.items():
+        await q.enqueue(way, b"", max_crashes=2)
+        [job] = await q.dequeue(way)
+        await q.settle([Outcome(job.id, job.token, **said)])
+    for _ in range(2):  # the second crash is one too many
+        await clock.advance(7200)
+        for job in await q.dequeue("crashed"):
+            await q.settle([Outcome(job.id, job.token, "WorkerDied: killed", crashed=True)])
+    await q.enqueue("moved", b"")
+    [job] = await q.dequeue("moved")
+    await q.heartbeats([Lease(job.id, job.token, Progress(1, 2, "half"))])
+    await q.give_back([job])
+    await q.reschedule(job.id, delay=60, priority=7)
+    dead = await q.jobs(states=[JobState.DEAD], entrypoint="died")
+    assert dead
+    await q.purge(entrypoint="died")
+
+
+async def _use_zones(q: Queue[bytes], clock: ManualClock) -> None:
+    await q.set_zone("acme", weight=2, running_max=5)
+    for zone in ("acme", "globex"):
+        await q.enqueue("zoned", b"", zone=zone)
+        lease = await q.lease_zone(zone, lease=60)
+        assert lease is not None
+        if zone == "acme":
+            await q.heartbeat_zone(lease)
+            await q.release_zone(lease)
+        else:
+            await clock.advance(300)  # nobody renews it
+
+
+async def _use_gates_and_schedules(q: Queue[bytes], clock: ManualClock) -> None:
+    await q.pause("nothing")
+    await q.resume("nothing")
+    await q.set_schedule("hourly", "0 * * * *", ("ticked", b""))
+    await clock.advance(3700)
+    await q.drop_schedule("hourly")

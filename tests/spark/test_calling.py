@@ -12,11 +12,12 @@ import pytest
 
 from casque import InvalidInputError, Job, Outcome, Queue
 from casque.clock import SystemClock
-from casque.spark.work.calling import Calling, Loading, by_name
+from casque.spark.work.calling import Caller, Calling, Loading, by_name
 from casque.spark.work.options import Kind
 from casque.spark.work.pace import FIRST, MOST, Pace
-from casque.spark.work.parcels import answer_packed, answer_unpacked, packed, pieces, unpacked
+from casque.spark.work.parcels import Answer, answer_packed, answer_unpacked, packed, pieces, unpacked
 from casque.spark.work.process import loading, process
+from casque.spark.work.shift import Shift
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -30,8 +31,11 @@ async def claimed(*payloads: bytes) -> list[Job[bytes]]:
 
 async def told(handler: Callable[[Any], Any], *payloads: bytes, **how: Any) -> list[tuple[str | None, bytes | None]]:
     jobs = await claimed(*payloads)
-    outcomes, kept = await asyncio.to_thread(Calling(loading(handler), **how).answered, unpacked(packed(jobs)))
-    assert not kept
+    caller, shift = Caller(Calling(loading(handler), **how)), Shift(len(jobs))
+    await asyncio.to_thread(caller.work, shift, unpacked(packed(jobs)))
+    assert not caller.kept()
+    assert shift.answer().running == shift.answer().unstarted == []
+    outcomes = shift.answer().outcomes
     assert [(one.job_id, one.token) for one in outcomes] == [(job.id, job.token) for job in jobs]
     return [(one.error, one.result) for one in outcomes]
 
@@ -205,9 +209,10 @@ async def test_jobs_travel_as_the_queue_keeps_them() -> None:
 
 async def test_jobs_that_are_simply_done_need_no_answer_and_one_that_is_not_makes_all_of_them_be_named() -> None:
     done = [Outcome("a", 1), Outcome("b", 2)]
-    assert answer_packed(done) == b""
+    assert answer_packed(Answer(done)) == b""
     told = [*done, Outcome("c", 3, "broken", delay_ms=5, final=True), Outcome("d", 4, result=b"!")]
-    assert answer_unpacked(answer_packed(told)) == told
+    assert answer_unpacked(answer_packed(Answer(told))) == Answer(told)
+    assert answer_unpacked(answer_packed(Answer(done, [2], [3, 4]))) == Answer(done, [2], [3, 4])
 
 
 def test_the_pace_starts_small_grows_with_quick_handlers_and_shrinks_with_slow_ones() -> None:

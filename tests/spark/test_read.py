@@ -18,15 +18,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from casque import SyncQueue
+from casque import Queue, SyncQueue
 from casque.errors import InvalidInputError, NotInstalledError
 from casque.scan import Scan, Table, ddl
 from casque.service import Outcome
 from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
 from casque.spark.reader import CasqueReader
+from casque.state.events import Claimed
 from casque.testing.clock import ManualClock
-from tests.spark.histories import ring_of, varied
+from tests.spark.histories import complete, ring_of, varied
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -128,6 +129,63 @@ def test_every_table_of_a_ring(registered: SparkSession, tmp_path: Path) -> None
     assert one.rdd.getNumPartitions() < everything.rdd.getNumPartitions()
     with pytest.raises(PySparkException, match=r"asOf: each of the 3 shards"):
         reading(registered, place, "jobs", asOf=1).count()
+
+
+def test_every_table_of_a_history_with_every_kind_of_event(registered: SparkSession, tmp_path: Path) -> None:
+    place: Place = (tmp_path / "ring").as_uri(), {}
+    asyncio.run(complete(place[0], ManualClock()))
+    for table in Table:
+        assert shown(reading(registered, place, table)) == expected(place, table) != []
+
+
+def test_both_ends_of_every_range_of_whole_numbers_are_read(
+    registered: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place: Place = (tmp_path / "queue").as_uri(), {}
+    least, most = -(2**63), 2**63 - 1
+
+    def claimed(job_id: str, token: int, *others: Any) -> Claimed:
+        """As after many claims: the last token is the largest."""
+        return Claimed(job_id, token if token > 2**62 else most - 4, *others)
+
+    monkeypatch.setattr("casque.state.claiming.Claimed", claimed)
+
+    async def work() -> None:
+        low = {"priority": least, "max_attempts": 1, "max_crashes": 1}
+        high = {"priority": most, "max_attempts": most, "max_crashes": most}
+        async with Queue.open(place[0], retention=timedelta(days=30)) as q:
+            await q.enqueue("ends", b"", **low)  # type: ignore[arg-type]
+            await q.enqueue("ends", b"", **high)  # type: ignore[arg-type]
+            for name in ("runs", "waits"):
+                await q.enqueue(name, b"", **low)  # type: ignore[arg-type]
+                await q.enqueue(name, b"", **high)  # type: ignore[arg-type]
+            [one] = await q.dequeue("ends")
+            await one.ack()
+            [two] = await q.dequeue("ends")
+            await two.nack(delay=0)
+            [two] = await q.dequeue("ends")
+            await two.ack()
+            for _ in range(2):
+                assert len(await q.dequeue("runs", lease=3600)) == 1
+
+    asyncio.run(work())
+    seen = {table: shown(reading(registered, place, table)) for table in Table}
+    for table in (Table.JOBS, Table.EVENTS, Table.ARCHIVE):
+        for name, ends in {
+            "priority": {least, most},
+            "max_attempts": {1, most},
+            "max_crashes": {1, most},
+        }.items():
+            assert {row[name] for row in seen[table]} - {None} == ends, (table, name)
+    tokens = {table: {row["token"] for row in rows} - {None} for table, rows in seen.items()}
+    assert tokens == {
+        Table.JOBS: {0, most - 1, most},
+        Table.EVENTS: {most - 4, most - 3, most - 2, most - 1, most},
+        Table.ARCHIVE: {most - 4, most - 2},
+        Table.ATTEMPTS: {most - 4, most - 3, most - 2},
+    }
+    for table in Table:
+        assert seen[table] == expected(place, table)
 
 
 def test_shards_with_little_share_tasks(tmp_path: Path) -> None:

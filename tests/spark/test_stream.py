@@ -160,6 +160,35 @@ def positions(reader: TableStream, start: dict[str, Any], end: dict[str, Any]) -
     return sorted(set(found))
 
 
+@pytest.mark.parametrize("table", list(Table))
+def test_every_table_is_read_and_streamed_or_refused_in_a_sentence(
+    registered: SparkSession, place: Place, tmp_path: Path, table: Table
+) -> None:
+    url, _ = place
+    assert registered.read.format("casque").option("table", table.value).load(url).count() > 0
+    frame = registered.readStream.format("casque").option("table", table.value).load(url)
+    stream = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "at"))
+    if table is not Table.JOBS:
+        query = stream.trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert sum(progress["numInputRows"] for progress in query.recentProgress) > 0
+        return
+    with pytest.raises(PySparkException, match="jobs change in place and cannot be followed: read the t") as caught:
+        stream.start().awaitTermination()
+    assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_a_wrong_option_of_a_stream_with_a_schema_of_its_own_is_named(
+    registered: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    url, _ = place
+    source = registered.readStream.format("casque").schema("position bigint")
+    stream = source.option("table", "evnts").load(url).writeStream.format("noop")
+    with pytest.raises(PySparkException, match="table must be one of jobs, events") as caught:
+        stream.option("checkpointLocation", str(tmp_path / "at")).start().awaitTermination()
+    assert "UnboundLocalError" not in str(caught.value)
+
+
 def test_where_a_stream_begins(place: Place) -> None:
     with Scan(place[0]) as scan:
         extent, objects = scan.extent(), scan.archive_objects()

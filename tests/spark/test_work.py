@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from casque import ArchivedJob, EventKind, Job, JobState, NewJob, Queue, SyncQueue, WorkFailedError
 from casque.ring.numbers import inner
-from casque.spark import Summary, process, replay
+from casque.spark import Summary, process, replay, results
 from tests.spark.histories import ring_of
 from tests.support.servers import Server
 
@@ -73,6 +73,16 @@ def wait_for(place: Path) -> None:
             return
         pause.wait(0.01)
     raise TimeoutError(str(place))
+
+
+def until_gone(pid: int) -> None:
+    """Until a process that hangs has been ended."""
+    pause = threading.Event()
+    for _ in range(PATIENCE_S * 100):
+        if not Path(f"/proc/{pid}").exists():
+            return
+        pause.wait(0.01)
+    raise TimeoutError(str(pid))
 
 
 def until_seen(url: str, kind: EventKind, times: int) -> None:
@@ -285,7 +295,12 @@ def test_a_stop_finishes_what_runs_and_gives_back_what_has_not_begun(
     assert totals(url) == (4, 0, 2)
 
 
-def test_a_batch_that_takes_too_long_is_left_to_its_leases(spark: SparkSession, url: str, tmp_path: Path) -> None:
+# --- Slow handlers and the timeout ---
+
+
+def test_a_handler_that_hangs_is_left_to_its_lease_and_comes_back(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
     filled(url, b"hangs")
     place = str(tmp_path)
 
@@ -297,6 +312,104 @@ def test_a_batch_that_takes_too_long_is_left_to_its_leases(spark: SparkSession, 
     assert (summary.jobs, summary.done, summary.left) == (2, 1, 1)
     [job] = archived(url).values()
     assert job.attempts == 2
+
+
+@pytest.mark.parametrize("reported", [True, False], ids=["reports", "no-reports"])
+def test_a_handler_that_hangs_costs_no_other_job_an_attempt(
+    spark: SparkSession, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: bool
+) -> None:
+    filled(url, *(b"%d" % n for n in range(40)), max_attempts=2)
+    place = str(tmp_path)
+    if not reported:  # as over Spark Connect
+        monkeypatch.setattr(sys.modules["casque.spark.work.process"], "server_for", lambda _context: None)
+
+    def handler(job: Job[bytes]) -> bytes:
+        with (Path(place) / f"ran-{job.payload.decode()}").open("a") as ran:
+            ran.write("x")
+        if job.payload == b"17":
+            (Path(place) / f"pid-{os.getpid()}").touch()
+            wait_for(Path(place) / "what never comes")
+        return job.payload
+
+    summary = process(spark, url, handler, batch=40, tasks=4, lease=1.0, timeout=3.0, until="empty")
+
+    jobs = archived(url)
+    assert len(jobs) == 40
+    innocent = [job for payload, job in jobs.items() if payload != b"17"]
+    assert {(job.state, job.attempts) for job in innocent} == {(JobState.DONE, 1)}
+    assert (jobs[b"17"].state, jobs[b"17"].attempts) == (JobState.DEAD, 2)
+    assert (summary.done, summary.failed, summary.lost, summary.left) == (39, 0, 0, 2)
+    assert reported or summary.given_back > 0, "those behind it in its part of the batch"
+    assert summary.jobs == summary.done + summary.left + summary.given_back
+    runs = {n: len((tmp_path / f"ran-{n}").read_text()) for n in range(40)}
+    assert {n: count for n, count in runs.items() if count != 1} == {17: 2}, "no other one was called twice"
+    for path in tmp_path.glob("pid-*"):
+        until_gone(int(path.name.removeprefix("pid-")))
+
+
+@pytest.mark.parametrize("slow", [b"0", b"99"], ids=["first", "last"])
+def test_outcomes_are_settled_while_a_slow_handler_of_the_same_batch_runs(
+    spark: SparkSession, url: str, tmp_path: Path, slow: bytes
+) -> None:
+    filled(url, *(b"%d" % n for n in range(100)))
+    begun, enough = tmp_path / "begun", tmp_path / "enough"
+
+    def handler(job: Job[bytes]) -> bytes | None:
+        if job.payload == slow:
+            begun.touch()
+            wait_for(enough)
+        return job.payload if int(job.payload) % 2 else None
+
+    with beside(lambda: process(spark, url, handler, batch=100, lease=2.0)) as running:
+        wait_for(begun)
+        until_seen(url, EventKind.ACKED, 99)
+        assert not running.done()
+        assert totals(url) == (0, 1, 99)
+        until_seen(url, EventKind.BEATEN, 5)
+        enough.touch()
+        summary = running.result()
+    assert (summary.jobs, summary.done, summary.lost, summary.left, summary.batches) == (100, 100, 0, 0, 1)
+    assert {payload: job.result for payload, job in archived(url).items()} == {
+        b"%d" % n: b"%d" % n if n % 2 else None for n in range(100)
+    }
+
+
+def test_results_that_were_finished_at_the_timeout_are_kept(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    filled(url, *(b"%d" % n for n in range(12)), max_attempts=1)
+    place, warehouse = str(tmp_path), (tmp_path / "warehouse").as_uri()
+
+    def handler(job: Job[bytes]) -> bytes:
+        if job.payload == b"4":
+            wait_for(Path(place) / "what never comes")
+        return job.payload
+
+    summary = process(spark, url, handler, batch=12, tasks=3, lease=1.0, timeout=2.0, until="empty", results=warehouse)
+    assert (summary.done, summary.left) == (11, 1)
+    rows = [bytes(row["result"]) for row in results(spark, warehouse, url).collect()]
+    assert sorted(rows, key=int) == [b"%d" % n for n in range(12) if n != 4]
+
+
+def test_a_table_handler_that_hangs_is_left_with_the_jobs_of_its_call_alone(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    filled(url, *(b"%d" % n for n in range(12)), max_attempts=1)
+    place = str(tmp_path)
+
+    def handler(jobs: pa.Table) -> None:
+        if b"4" in jobs.column("payload").to_pylist():
+            wait_for(Path(place) / "what never comes")
+
+    summary = process(spark, url, handler, kind="arrow", per_call=2, batch=12, tasks=2, lease=1.0, timeout=2.0)
+    assert (summary.done, summary.left) == (10, 2)
+
+
+def test_a_timeout_in_which_no_executor_starts_anything_ends_the_run(spark: SparkSession, url: str) -> None:
+    filled(url, b"1", b"2")
+    with pytest.raises(WorkFailedError, match=r"started no job of 3 batches within the timeout of 0\.001 s"):
+        process(spark, url, lambda _job: None, timeout=0.001)
+    assert totals(url) == (2, 0, 0)
+    with SyncQueue.open(url) as queue:
+        assert {job.attempts for job in queue.jobs()} == {0}
 
 
 # --- Places ---

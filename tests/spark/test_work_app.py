@@ -18,6 +18,7 @@ from casque.service import Outcome
 from casque.spark import process
 from casque.spark.work.calling import Loading
 from casque.spark.work.functions import Crew, functions_of, load
+from casque.spark.work.shift import Shift
 from tests.spark.test_work import archived, totals
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -70,8 +71,13 @@ async def outcomes(*added: tuple[str, bytes], concurrency: int = 1) -> list[Outc
         jobs = await queue.dequeue(batch_size=100)
 
     def answered() -> list[Outcome]:
-        with Crew(Loading(name=f"{__name__}:app"), concurrency) as crew:
-            return crew.answered([job.record for job in jobs])
+        crew, shift = Crew(Loading(name=f"{__name__}:app"), concurrency), Shift(len(jobs))
+        try:
+            crew.work(shift, [job.record for job in jobs])
+        finally:
+            crew.close()
+        assert shift.answer().running == shift.answer().unstarted == []
+        return shift.answer().outcomes
 
     told = await asyncio.to_thread(answered)
     assert [one.job_id for one in told] == [job.id for job in jobs]

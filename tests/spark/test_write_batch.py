@@ -264,6 +264,34 @@ def test_a_large_payload_gets_an_object_of_its_own(spark: SparkSession, files: P
         ({"entrypoint": "'send'", "payload": "'x'", "priority": "'1'"}, {}, "priority must be a whole number"),
         ({"entrypoint": "'s'", "payload": "'x'", "run_at": "timestamp_ntz'2030-01-01'"}, {}, "must be a timestamp"),
         ({"entrypoint": "'s'", "payload": "'x'", "headers": "map('a', 1)"}, {}, "headers must be a map<string,string>"),
+        (
+            {"entrypoint": "'s'", "payload": "parse_json('1')"},
+            {},
+            r"payload is a VARIANT: make the column JSON text, with to_json\(payload\)",
+        ),
+        (
+            {"entrypoint": "'s'", "payload": "struct(array(parse_json('1')) AS a)"},
+            {},
+            r"payload.a\[\] is a VARIANT: make the column JSON text, with to_json\(payload\)",
+        ),
+        (
+            {"entrypoint": "'s'", "n": "map('a', parse_json('1'))"},
+            {"payload": "json"},
+            r"n{} is a VARIANT: .*to_json\(n",
+        ),
+        ({"entrypoint": "'s'", "payload": "'x'", "n": "parse_json('1')"}, {"idFrom": "n"}, "n is a VARIANT"),
+        ({"entrypoint": "'s'", "payload": "'x'", "key": "parse_json('1')"}, {}, "key must be a string, not variant"),
+        ({"entrypoint": "'s'", "payload": "INTERVAL '1' YEAR"}, {}, "payload is of type interval year, which has no"),
+        (
+            {"entrypoint": "'s'", "payload": "map(date'2030-01-01', 1)"},
+            {},
+            "the keys of payload are date, .*transform_k",
+        ),
+        (
+            {"entrypoint": "'s'", "payload": "'x'", "tags": "array(1)"},
+            {},
+            "tags must be an array<string>, not array<int>",
+        ),
         ({"entrypoint": "'s'", "payload": "'x'"}, {"entrypoint": "t"}, "entrypoint is given twice"),
         ({"entrypoint": "'s'", "payload": "'x'"}, {"payload": "json"}, "there is a column payload"),
         ({"entrypoint": "'s'", "payload": "'x'"}, {"idFrom": "n"}, "idFrom names 'n', and there is no such column"),
@@ -290,6 +318,44 @@ def test_what_cannot_be_a_job_is_refused_with_its_fix_before_anything_runs(
     with pytest.raises(InvalidInputError, match=said) as caught:
         batch_writer({"path": "file:///nowhere", **options}, df.schema, False)
     assert "HUSH" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("payload", "enqueued"),
+    [
+        ("to_json(parse_json('{\"a\": [1, null]}'))", b'{"a":[1,null]}'),
+        ("to_json(struct(parse_json('{\"a\": 1}') AS v, 2 AS n))", b'{"v":{"a":1},"n":2}'),
+        ("array(1, NULL)", b"[1,null]"),
+        ("map(1, array(true))", b'{"1":[true]}'),
+        ("struct(NULL AS a, X'00ff' AS b, 1.50BD AS c)", b'{"a":null,"b":"AP8=","c":"1.50"}'),
+        ("X'00ff'", b"\x00\xff"),
+        ("timestamp'2030-01-01 00:00:00'", b'"2030-01-01T00:00:00Z"'),
+    ],
+)
+def test_payloads_of_any_other_type_become_json(
+    spark: SparkSession, files: Place, payload: str, enqueued: bytes
+) -> None:
+    files.write(spark.sql(f"SELECT 'send' AS entrypoint, {payload} AS payload"))
+    assert files.payloads() == [enqueued]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("map('a', CAST(NULL AS STRING)) AS headers", "row 0: headers must map str to str"),
+        ("array('a', CAST(NULL AS STRING)) AS tags", "row 0: a tag must be a str, not NoneType"),
+        ("'' AS key", "row 0: key must be 1 to 1024 printable characters"),
+        ("timestamp'+20000-01-01 00:00:00' AS run_at", "run_at_ms must be a whole number from"),
+        ("CAST(NULL AS INT) AS priority", "the column priority holds null in 1 of 1 rows"),
+        ("0 AS max_attempts", "max_attempts must be a whole number from 1 to"),
+    ],
+)
+def test_a_value_that_no_job_may_have_is_refused_by_the_name_of_its_column(
+    spark: SparkSession, files: Place, column: str, said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        files.write(spark.sql(f"SELECT 'send' AS entrypoint, 'x' AS payload, {column}"))
+    assert files.payloads() == []
 
 
 def test_spark_says_why_a_write_is_refused_and_nothing_is_staged(spark: SparkSession, files: Place) -> None:

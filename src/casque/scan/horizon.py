@@ -27,7 +27,7 @@ from casque.scan.bucket import Bucket
 from casque.scan.shards import AT_ONCE, shard_store
 from casque.scan.splits import ArchiveObject
 from casque.state import Limits
-from casque.state.events import Acked, Cancelled, Died
+from casque.state.job_life import FINISHING
 from casque.storage.port import Store, Stored
 from casque.types import JobRecord, to_ms
 
@@ -117,7 +117,7 @@ async def _look(bucket: Bucket, known: int) -> Horizon:
         bodies = (await bucket.reader.slots(position, READ_AHEAD)).bodies
         for body in bodies:
             segment = _decoded(body, log.queue_id, position + 1)
-            if any(isinstance(event, Acked | Died | Cancelled) for event in segment.events):
+            if any(isinstance(event, FINISHING) for event in segment.events):
                 return Horizon(log.queue_id, True, position, log.floor)
             position += 1
         if len(bodies) < READ_AHEAD:

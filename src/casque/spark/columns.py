@@ -58,6 +58,14 @@ FIELDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     **{field.name: _KINDS[field.sql or ""] for field in GAINED},
 }
 """Columns that fill a field of a job, and the types that they may have."""
+KEYS = (StringType, *WHOLE)
+"""Types of keys that JSON can write as strings."""
+JSON_TYPES = {
+    "BinaryType", "BooleanType", "ByteType", "CharType", "DateType", "DayTimeIntervalType", "DecimalType",
+    "DoubleType", "FloatType", "IntegerType", "LongType", "NullType", "ShortType", "StringType", "TimeType",
+    "TimestampNTZType", "TimestampType", "VarcharType",
+}  # fmt: skip
+"""Types of values that have a form in JSON. By name, because not every PySpark has all of them."""
 NEVER_NULL = ("id", "entrypoint", "payload", "priority", "fifo")
 
 _encoder = msgspec.json.Encoder()
@@ -83,6 +91,9 @@ class JobColumns:
         _check_constants(self._fields, options.constants)
         _check_id(names, options.id_from)
         _check_payload(names, options, self._packed)
+        for field in schema.fields:
+            if field.name in ("payload", *self._packed, *self._id_from):
+                _check_json(field.dataType, field.name, field.name)
 
     def jobs(self, batch: pa.RecordBatch, stager: Stager) -> StagedJobs:
         """
@@ -167,7 +178,8 @@ def _check_types(schema: StructType) -> None:
             continue
         kinds, wanted = FIELDS[field.name]
         kind = field.dataType
-        if not isinstance(kind, kinds) or (isinstance(kind, MapType | ArrayType) and not _is_texts(kind)):
+        holds_texts = field.name == "payload" or not isinstance(kind, MapType | ArrayType) or _is_texts(kind)
+        if not isinstance(kind, kinds) or not holds_texts:
             hint = ""
             if field.name == "run_at":
                 hint = "; make it an instant first: to_utc_timestamp, or to_timestamp with a zone in the text"
@@ -176,6 +188,28 @@ def _check_types(schema: StructType) -> None:
             if field.name == "headers":
                 hint = '; for example create_map(lit("trace"), col("trace"))'
             raise InvalidInputError(f"the column {field.name} must be {wanted}, not {kind.simpleString()}{hint}")
+
+
+def _check_json(kind: DataType, column: str, path: str) -> None:
+    """Spark sends other types as their internals: a VARIANT as two binaries, a vector of ML as four columns."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            _check_json(field.dataType, column, f"{path}.{field.name}")
+    elif isinstance(kind, ArrayType):
+        _check_json(kind.elementType, column, f"{path}[]")
+    elif isinstance(kind, MapType):
+        if not isinstance(kind.keyType, KEYS):
+            raise InvalidInputError(
+                f"the keys of {path} are {kind.keyType.simpleString()}, and in JSON keys are strings: "
+                "cast them to string with transform_keys"
+            )
+        _check_json(kind.valueType, column, f"{path}{{}}")
+    elif kind.typeName() == "variant":
+        raise InvalidInputError(f"{path} is a VARIANT: make the column JSON text, with to_json({column})")
+    elif type(kind).__name__ not in JSON_TYPES:
+        raise InvalidInputError(
+            f"{path} is of type {kind.simpleString()}, which has no form in JSON: cast it, for example to string"
+        )
 
 
 def _is_texts(kind: MapType | ArrayType) -> bool:

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from casque.errors import CasqueError
 from casque.scan.tables import ddl
 from casque.spark.options import SourceOptions
 
@@ -38,9 +39,12 @@ class CasqueDataSource(DataSource):
         return CasqueReader(SourceOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        from casque.spark.stream import stream_reader
+        from casque.spark.stream import RefusedStream, stream_reader
 
-        return stream_reader(SourceOptions.parse(self.options), schema)
+        try:
+            return stream_reader(SourceOptions.parse(self.options), schema)
+        except CasqueError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from casque.spark.sink import batch_writer

@@ -17,7 +17,7 @@ import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
+from casque.errors import CasqueError, HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.scan import ArchiveObject, Extent, Split, Table, Taken
 from casque.scan.planning import archive_splits, events_splits
 from casque.scan.scan import of_shard
@@ -59,6 +59,26 @@ def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStrea
             raise InvalidInputError(
                 "jobs change in place and cannot be followed: read the table events as a stream, or jobs as a batch"
             )
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Raises the reason as soon as Spark asks for anything. Spark answers an error of `streamReader` itself with an
+    `UnboundLocalError` of its own."""
+
+    def __init__(self, reason: CasqueError) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's names
+        raise self._reason
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802, ARG002
+        raise self._reason
+
+    def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:  # noqa: ARG002
+        raise self._reason
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+        raise self._reason
 
 
 class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

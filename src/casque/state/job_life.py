@@ -80,6 +80,9 @@ LIFE: Mapping[type[msgspec.Struct], Step] = {
 """The life of a job, as `docs/explanation/the-life-of-a-job.md` tells it. A delayed job whose time has come is claimed
 from where it is: that it is due now is no event."""
 
+FINISHING = tuple(event for event, step in LIFE.items() if set(step.after) <= {DONE, DEAD, CANCELLED})
+"""The events that finish a job: after each of these it is to be in the archive."""
+
 APPLIERS: Methods = {event: step.applier for event, step in LIFE.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,9 +25,9 @@ from casque.service.requests import (
     Retry,
     Settle,
 )
-from casque.state import Command, Event, Expire, Observed, State
+from casque.state import Command, Event, Expire, Limits, Observed, State
 from casque.state.events import Acked, Cancelled, Withdrawn, subject
-from casque.state.job_life import LIFE
+from casque.state.job_life import FINISHING, LIFE
 from casque.types import JobRecord, JobSpec, JobState, Progress
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "the-life-of-a-job.md"
@@ -60,17 +61,33 @@ def test_commands_take_every_step_of_the_table_and_no_other() -> None:
     }
 
 
+def test_the_events_that_finish_a_job_are_those_after_which_it_goes_to_the_archive() -> None:
+    finished: set[type[msgspec.Struct]] = set()
+    others: set[type[msgspec.Struct]] = set()
+    for seed in range(40):
+        wanderer = Wanderer(seed, Limits(finished=True))
+        for event in wanderer.events(commands=300):
+            before = len(wanderer.replica.finished)
+            wanderer.replayed(event)
+            (finished if len(wanderer.replica.finished) > before else others).add(type(event))
+    assert finished == set(FINISHING)
+    assert not finished & others
+    assert finished | others >= set(LIFE)
+
+
 class Wanderer:
     """Leads jobs through a random life. A replica replays it event by event, and shows each step."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, limits: Limits | None = None) -> None:
         self.rng = Random(seed)
-        self.state, self.replica = State(), State()
+        self.state, self.replica = State(), State(limits=limits or Limits())
         self.now_ms = 1_000
         self.added = 0
 
     def live(self, commands: int) -> set[Taken]:
-        taken: set[Taken] = set()
+        return {step for event in self.events(commands) if (step := self.replayed(event)) is not None}
+
+    def events(self, commands: int) -> Iterator[Event]:
         for number in range(1, commands + 1):
             try:
                 self.state.execute(self.command(), self.now_ms)
@@ -78,9 +95,8 @@ class Wanderer:
                 continue
             events = list(self.state.events)
             self.state.commit(writer="w", batch=number, at_ms=self.now_ms)
-            taken |= {step for event in events if (step := self.replayed(event)) is not None}
+            yield from events
             self.now_ms += self.rng.choice((0, 1, 5))
-        return taken
 
     def replayed(self, event: Event) -> Taken | None:
         job_id = subject(event)

@@ -78,7 +78,10 @@ def work(
         float, typer.Option("--drain", metavar="SECONDS", help="How long batches may run on when it is to stop.")
     ] = 30,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long a batch may run; then its leases run out.")
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="How long the jobs of a batch may run; then waiting ones go back."
+        ),
     ] = 3600,
     until: Annotated[
         Ends,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +30,7 @@ from casque.spark.parquet import File
 from casque.spark.work.options import Kind
 from casque.spark.work.parcels import answer_packed, jobs_table, pieces, unpacked
 from casque.spark.work.results import Keeping
+from casque.spark.work.shift import Shift, Shifts, Team, Terms
 from casque.types import JobRecord
 from casque.worker import failures
 from casque.worker.importing import import_object
@@ -55,95 +56,158 @@ class Calling(msgspec.Struct, frozen=True):
     concurrency: int = 1
     type: Any = None
     keeping: Keeping | None = None
+    terms: Terms = Terms()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `DataFrame.mapInArrow`: parcels in, parcels out."""
-        kept: list[pa.Table] = []
-
-        def answer(jobs: list[JobRecord]) -> list[Outcome]:
-            outcomes, rows = self.answered(jobs)
-            kept.extend(rows)
-            return outcomes
-
-        yield from answers(batches, answer)
+        caller = Caller(self)
+        yield from answers(batches, caller, self.terms)
+        kept = caller.kept()
         if self.keeping is not None and any(rows.num_rows for rows in kept):
             # The last action of a task. If it fails, no outcome of this task reaches the driver.
             yield _back(files=msgspec.json.encode([self._written(self.keeping, pa.concat_tables(kept))]).decode())
 
+    def on_trip(self, terms: Terms) -> Calling:
+        if self.keeping is not None:
+            # A task that is repeated writes its rows again, so they count only if the whole task does.
+            terms = msgspec.structs.replace(terms, reports=None)
+        return msgspec.structs.replace(self, terms=terms)
+
     def _written(self, keeping: Keeping, rows: pa.Table) -> File:
         return keeping.writer.store_ref.run(lambda store: keeping.write(store, rows))
-
-    def answered(self, jobs: Sequence[JobRecord]) -> tuple[list[Outcome], list[pa.Table]]:
-        """Call the handler for these jobs; returns the outcomes, in order, and rows of results to keep.
-
-        Raises:
-            Exception: the handler could not be called at all.
-        """
-        handler = load(self.loading)
-        if self.kind is Kind.JOB:
-            return self._one_by_one(handler, jobs)
-        size = self.per_call or max(len(jobs), 1)
-        pairs = [self._many(handler, chunk) for chunk in pieces(jobs, -(-len(jobs) // size))]
-        return [one for outcomes, _ in pairs for one in outcomes], [rows for _, several in pairs for rows in several]
 
     def crashed(self, job: Job[Any], error: str, _rng: Random) -> Outcome:
         """Outcome of a job whose process died. The queue decides how long it waits."""
         return Outcome(job.id, job.token, error, crashed=True)
 
+
+class Caller:
+    """Calls the handler during one task."""
+
+    def __init__(self, calling: Calling) -> None:
+        self._calling = calling
+        self._keeping = calling.keeping
+        self._rows: list[pa.Table] = []
+        self._values: list[tuple[Sequence[JobRecord], list[Any]]] = []
+
+    def kept(self) -> list[pa.Table]:
+        """The rows of results of all jobs so far."""
+        if self._keeping is None:
+            return []
+        # Copied, because a handler that outlasts the deadline may still return a value.
+        return self._rows + [self._keeping.rows(jobs_table(jobs), list(values)) for jobs, values in self._values]
+
+    def work(self, shift: Shift, jobs: Sequence[JobRecord]) -> None:
+        """Call the handler for these jobs.
+
+        Raises:
+            Exception: the handler could not be called at all.
+        """
+        handler = load(self._calling.loading)
+        if self._calling.kind is Kind.JOB:
+            self._one_by_one(handler, shift, jobs)
+            return
+        size = self._calling.per_call or max(len(jobs), 1)
+        for places in pieces(range(len(jobs)), -(-len(jobs) // size)):
+            assert isinstance(places, range)
+            if not shift.begin_all(places):
+                return
+            outcomes, rows = self._many(handler, jobs[places.start : places.stop])
+            if rows is not None:
+                # Before the outcomes: a row without an outcome is ignored, a missing one would be a lost result.
+                self._rows.append(rows)
+            shift.outcomes[places.start : places.stop] = outcomes
+
+    def halt(self, shift: Shift, jobs: Sequence[JobRecord]) -> None:
+        """Handlers cannot be interrupted."""
+
+    def close(self) -> None:
+        pass
+
     # --- Handlers of one job ---
 
-    def _one_by_one(
-        self, handler: Callable[[Any], Any], jobs: Sequence[JobRecord]
-    ) -> tuple[list[Outcome], list[pa.Table]]:
-        codec = codec_for(self.type)
-        given = (Job(job, codec) for job in jobs)
-        accept = _result if self.keeping is None else self.keeping.accept
+    def _one_by_one(self, handler: Callable[[Any], Any], shift: Shift, jobs: Sequence[JobRecord]) -> None:
+        codec = codec_for(self._calling.type)
+        keeping, concurrency = self._keeping, self._calling.concurrency
+        accept = _result if keeping is None else keeping.accept
+        values: list[Any] = [None] * len(jobs)
+        if keeping is not None:
+            self._values.append((jobs, values))
+        numbered = iter(range(len(jobs)))  # one `next` at a time, also from several threads
+
+        def end(index: int, error: str | None, value: Any) -> None:
+            job = jobs[index]
+            if keeping is not None:
+                values[index], value = value, None
+            shift.outcomes[index] = Outcome(job.spec.id, job.token, error, value)
+
+        def work() -> None:
+            begin = shift.begin
+            for index in numbered:
+                if not begin(index):
+                    return
+                end(index, *_tried(handler, Job(jobs[index], codec), accept))
+
+        async def work_on_loop() -> None:
+            for index in numbered:
+                if not shift.begin(index):
+                    return
+                try:
+                    error, value = None, accept(await handler(Job(jobs[index], codec)))
+                except (Exception, SystemExit) as raised:  # noqa: BLE001
+                    error, value = described(raised), None
+                end(index, error, value)
+
+        async def gather() -> None:
+            await asyncio.gather(*(work_on_loop() for _ in range(concurrency)))
+
         if inspect.iscoroutinefunction(handler):
             with asyncio.Runner() as runner:
-                done = runner.run(_gathered(handler, given, accept, self.concurrency))
-        elif self.concurrency > 1:
-            with ThreadPoolExecutor(self.concurrency) as threads:
-                done = list(threads.map(lambda job: _tried(handler, job, accept), given))
+                runner.run(gather())
+        elif concurrency == 1:
+            work()
         else:
-            done = [_tried(handler, job, accept) for job in given]
-        if self.keeping is None:
-            return _outcomes(jobs, done), []
-        rows = self.keeping.rows(jobs_table(jobs), [value for _, value in done])
-        return _outcomes(jobs, [(error, None) for error, _ in done]), [rows]
+            threads = [threading.Thread(target=work, daemon=True) for _ in range(min(concurrency, len(jobs)))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
 
     # --- Handlers of many ---
 
-    def _many(self, handler: Callable[[Any], Any], jobs: Sequence[JobRecord]) -> tuple[list[Outcome], list[pa.Table]]:
+    def _many(self, handler: Callable[[Any], Any], jobs: Sequence[JobRecord]) -> tuple[list[Outcome], pa.Table | None]:
         try:
             table = jobs_table(jobs)
-            returned = _as_table(handler(table.to_pandas() if self.kind is Kind.PANDAS else table))
+            returned = _as_table(handler(table.to_pandas() if self._calling.kind is Kind.PANDAS else table))
             if returned is None:
-                return _outcomes(jobs, [(None, None)] * len(jobs)), []
+                return _outcomes(jobs, [(None, None)] * len(jobs)), None
             places = _places(returned, table)
             errors = _errors(returned, places)
-            if self.keeping is None:
+            if self._keeping is None:
                 errors, results = _results(returned, places, errors)
-                return _outcomes(jobs, zip(errors.to_pylist(), results.to_pylist(), strict=True)), []
-            rows = self.keeping.rows_of(table, returned, places, pc.is_null(errors))
-            return _outcomes(jobs, [(error, None) for error in errors.to_pylist()]), [rows]
+                return _outcomes(jobs, zip(errors.to_pylist(), results.to_pylist(), strict=True)), None
+            rows = self._keeping.rows_of(table, returned, places, pc.is_null(errors))
+            return _outcomes(jobs, [(error, None) for error in errors.to_pylist()]), rows
         except BaseException as error:  # noqa: BLE001  it is these jobs' outcome
-            return _outcomes(jobs, [(described(error), None)] * len(jobs)), []
+            return _outcomes(jobs, [(described(error), None)] * len(jobs)), None
 
 
-def answers(
-    batches: Iterator[pa.RecordBatch], answer: Callable[[list[JobRecord]], list[Outcome]]
-) -> Iterator[pa.RecordBatch]:
-    """For each parcel of jobs a parcel of outcomes, or an error."""
+def answers(batches: Iterator[pa.RecordBatch], team: Team, terms: Terms) -> Iterator[pa.RecordBatch]:
+    """For each parcel of jobs an answer, or an error."""
     settle_in()
-    for batch in batches:
-        numbers, parcels = batch.column("number").to_pylist(), batch.column("parcel").to_pylist()
-        for number, parcel in zip(numbers, parcels, strict=True):
-            try:
-                outcomes = answer(unpacked(parcel))
-            except Exception as error:  # noqa: BLE001  the driver gets the error and stops
-                yield _back(number, trouble=described(error))
-            else:
-                yield _back(number, parcel=answer_packed(outcomes))
+    shifts = Shifts(team, terms)
+    try:
+        for batch in batches:
+            numbers, parcels = batch.column("number").to_pylist(), batch.column("parcel").to_pylist()
+            for place, (number, parcel) in enumerate(zip(numbers, parcels, strict=True), 1):
+                try:
+                    answer = shifts.run(number, unpacked(parcel), behind=numbers[place:])
+                except Exception as error:  # noqa: BLE001  the driver gets the error and stops
+                    yield _back(number, trouble=described(error))
+                else:
+                    yield _back(number, parcel=answer_packed(answer))
+    finally:
+        shifts.close()
 
 
 @lru_cache(maxsize=8)
@@ -181,27 +245,6 @@ def _tried(handler: Callable[[Job[Any]], Any], job: Job[Any], accept: Callable[[
         return None, accept(handler(job))
     except BaseException as error:  # noqa: BLE001  it is this job's outcome, SystemExit as well
         return described(error), None
-
-
-async def _gathered(
-    handler: Callable[[Job[Any]], Awaitable[Any]],
-    jobs: Iterator[Job[Any]],
-    accept: Callable[[Any], Any],
-    concurrency: int,
-) -> list[tuple[str | None, Any]]:
-    """Run at most `concurrency` at once; each starts when another one ends."""
-    found: dict[int, tuple[str | None, Any]] = {}
-    numbered = enumerate(jobs)
-
-    async def work() -> None:
-        for number, job in numbered:
-            try:
-                found[number] = None, accept(await handler(job))
-            except (Exception, SystemExit) as error:  # noqa: BLE001
-                found[number] = described(error), None
-
-    await asyncio.gather(*(work() for _ in range(concurrency)))
-    return [found[number] for number in range(len(found))]
 
 
 def _result(returned: Any) -> bytes | None:

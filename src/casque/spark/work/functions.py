@@ -12,8 +12,7 @@ import io
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import TracebackType
-from typing import Any, Self, get_type_hints
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 
@@ -24,6 +23,7 @@ from casque.errors import InvalidInputError
 from casque.functions.arguments import Arguments
 from casque.service import Outcome
 from casque.spark.work.calling import Loading, answers
+from casque.spark.work.shift import Shift, Terms
 from casque.types import JobRecord
 from casque.worker.claims import Claim, Claims
 from casque.worker.handlers import Handler, Handlers
@@ -40,20 +40,25 @@ _BYTES = BytesCodec()
 class Functions:
     """An app's functions; sent to the executors with every batch."""
 
-    def __init__(self, loading: Loading, concurrency: int, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, loading: Loading, concurrency: int, handlers: Mapping[str, Handler], terms: Terms | None = None
+    ) -> None:
         """`handlers` are the driver's own, and are not sent."""
         self.entrypoints = tuple(handlers)
         self._loading = loading
         self._concurrency = concurrency
         self._handlers = handlers
+        self._terms = terms or Terms()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Functions, (self._loading, self._concurrency, {})
+        return Functions, (self._loading, self._concurrency, {}, self._terms)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `DataFrame.mapInArrow`: parcels in, parcels out."""
-        with Crew(self._loading, self._concurrency) as crew:
-            yield from answers(batches, crew.answered)
+        yield from answers(batches, Crew(self._loading, self._concurrency), self._terms)
+
+    def on_trip(self, terms: Terms) -> Functions:
+        return Functions(self._loading, self._concurrency, self._handlers, terms)
 
     def crashed(self, job: Job[Any], error: str, rng: Random) -> Outcome:
         """Outcome of a job whose process died."""
@@ -69,30 +74,30 @@ class Crew:
         self._loop = asyncio.Runner()
         self._loop_runner: _LoopRunner | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._loop as loop:
-            if self._loop_runner is not None:
-                loop.run(self._loop_runner.close())
-
-    def answered(self, jobs: Sequence[JobRecord]) -> list[Outcome]:
-        """Run these jobs and return their outcomes in order.
+    def work(self, shift: Shift, jobs: Sequence[JobRecord]) -> None:
+        """Run these jobs.
 
         Raises:
             InvalidInputError: the app here differs from the driver's; nothing was called.
         """
         handlers = load(self._loading)
         claims = [Claim(Job(job, _BYTES), _of(handlers, job.spec.entrypoint), 0) for job in jobs]
-        return self._loop.run(self._run(claims, handlers)) if claims else []
+        if claims:
+            self._loop.run(self._run(shift, claims, handlers))
 
-    async def _run(self, claims: list[Claim], handlers: Mapping[str, Handler]) -> list[Outcome]:
+    def halt(self, shift: Shift, jobs: Sequence[JobRecord]) -> None:  # noqa: ARG002  as every team
+        if self._loop_runner is not None:
+            self._loop_runner.halt_soon()
+
+    def close(self) -> None:
+        with self._loop as loop:
+            if self._loop_runner is not None:
+                loop.run(self._loop_runner.close())
+
+    async def _run(self, shift: Shift, claims: list[Claim], handlers: Mapping[str, Handler]) -> None:
         if self._loop_runner is None:
             self._loop_runner = _LoopRunner(handlers, self._concurrency)
-        return await self._loop_runner.run(claims)
+        await self._loop_runner.run(shift, claims)
 
 
 class _LoopRunner:
@@ -107,9 +112,13 @@ class _LoopRunner:
         apart = {name: handler for name, handler in handlers.items() if handler.executor == "process"}
         self._processes = Processes(apart, recycle_after=None, recycle_bytes=None, clock=clock) if apart else None
         self._tried = False
+        self._loop = asyncio.get_running_loop()
+        self._concurrency = concurrency
         self._claims = Claims()
         self._finished = asyncio.Event()
-        self._outcomes: dict[int, Outcome] = {}
+        self._shift = Shift(0)
+        self._places: dict[int, int] = {}
+        self._next: Iterator[tuple[int, Claim]] = iter(())
         self._runner = Runner(
             self._claims,
             self,
@@ -120,25 +129,40 @@ class _LoopRunner:
             ended=self._ended,
         )
 
-    async def run(self, claims: list[Claim]) -> list[Outcome]:
+    async def run(self, shift: Shift, claims: list[Claim]) -> None:
         if self._processes is not None and not self._tried and any(one.handler.executor == "process" for one in claims):
             await self._processes.start()
             self._tried = True
         self._finished.clear()
-        for claim in claims:
-            self._claims.take(claim)
-        self._runner.fill()
+        self._shift = shift
+        self._places = {claim.job.token: place for place, claim in enumerate(claims)}
+        self._next = enumerate(claims)
+        self._ended()
         await self._finished.wait()
-        return [self._outcomes.pop(claim.job.token) for claim in claims]
 
     def add(self, claim: Claim, outcome: Outcome) -> None:
-        self._outcomes[claim.job.token] = outcome
+        self._shift.outcomes[self._places[claim.job.token]] = outcome
         self._claims.drop(claim)
+
+    def halt_soon(self) -> None:
+        """From another thread. The shift is stopped, so nothing starts; what runs and can be interrupted, is."""
+        self._loop.call_soon_threadsafe(self._halt)
 
     async def close(self) -> None:
         await self._runner.close()
 
+    def _halt(self) -> None:
+        for claim in list(self._claims.running):
+            self._runner.lose(claim)
+
     def _ended(self) -> None:
+        """A job has ended: start others. The runner gets no more than it can start at once."""
+        while self._claims.open < self._concurrency:
+            place, claim = next(self._next, (0, None))
+            if claim is None or not self._shift.begin(place):
+                break
+            self._claims.take(claim)
+        self._runner.fill()
         if not self._claims.open:
             self._finished.set()
 

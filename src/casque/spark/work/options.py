@@ -18,6 +18,9 @@ DRAIN = timedelta(seconds=30)
 KILLED_MS = 6_000
 """Spark takes up to two seconds to notice that a task was cancelled, and two more (`spark.task.reaper`,
 `spark.python.task.killTimeout`) before it kills the Python process that runs it."""
+GRACE_MS = 10_000
+"""At the timeout tasks end by themselves and send what they have. After this long without an answer they are
+interrupted."""
 BATCH_MAX = 200_000
 
 E = TypeVar("E", bound=StrEnum)
@@ -49,6 +52,9 @@ class WorkOptions:
     """Jobs claimed at a time; None adapts to the handler's speed."""
     lease_ms: int = milliseconds(LEASE)
     timeout_ms: int = milliseconds(TIMEOUT)
+    """How long the jobs of a batch may run. Then those that were not started go back, and those that still run are left
+    to their leases."""
+    grace_ms: int = GRACE_MS
     drain_ms: int = milliseconds(DRAIN)
     """How long batches may continue after a stop."""
     killed_ms: int = KILLED_MS

@@ -47,9 +47,23 @@ JOBS = pa.schema(
     ]
 )
 """The columns for a handler of many jobs. `error` is that of the previous attempt."""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What a task says about the jobs of a parcel that it has not reported before."""
+
+    outcomes: list[Outcome]
+    running: list[int] = []
+    """Jobs, by their place in the parcel, whose handlers had not returned when the time was up."""
+    unstarted: list[int] = []
+    """Jobs whose handlers were not called, because the time was up."""
+    handed_over: bool = False
+    """Whether other jobs of the parcel were handed over to the driver before."""
+
+
 _encoder = msgspec.msgpack.Encoder()
+_answer = msgspec.msgpack.Decoder(Answer)
 _jobs = msgspec.msgpack.Decoder(list[JobRecord])
-_outcomes = msgspec.msgpack.Decoder(list[Outcome])
 _SIZE_BYTES = 8
 _CODEC = "lz4"
 """Spark copies a parcel several times on its way: compressing it costs less than that."""
@@ -65,13 +79,14 @@ def unpacked(parcel: bytes) -> list[JobRecord]:
     return _jobs.decode(_large(parcel))
 
 
-def answer_packed(outcomes: Sequence[Outcome]) -> bytes:
-    """Encode the outcomes. If all jobs are done without a result, the parcel is empty."""
-    return b"" if all(map(is_silent_ack, outcomes)) else _small(_encoder.encode(outcomes))
+def answer_packed(answer: Answer) -> bytes:
+    """Encode an answer. If all jobs are done without a result, it is empty."""
+    quiet = not (answer.running or answer.unstarted or answer.handed_over) and all(map(is_silent_ack, answer.outcomes))
+    return b"" if quiet else _small(_encoder.encode(answer))
 
 
-def answer_unpacked(parcel: bytes) -> list[Outcome]:
-    return _outcomes.decode(_large(parcel))
+def answer_unpacked(parcel: bytes) -> Answer:
+    return _answer.decode(_large(parcel))
 
 
 def _small(body: bytes) -> bytes:

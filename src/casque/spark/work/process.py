@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
@@ -21,6 +22,7 @@ from casque.spark.work.courier import Courier
 from casque.spark.work.foreman import Foreman
 from casque.spark.work.functions import Functions, functions_of
 from casque.spark.work.options import DRAIN, LEASE, TIMEOUT, Kind, Until, WorkOptions, checked, choice
+from casque.spark.work.reports import server_for
 from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
 from casque.spark.work.turns import short_turns
@@ -83,7 +85,8 @@ def process(
     Ends when nothing is due, with `until="empty"` when nothing is left, with `follow=True` when `stop` is set. Running
     batches may then take `drain` longer; after that they are interrupted, and their jobs go back without an attempt.
     `batch` jobs are claimed at a time, by default as many as take a few seconds. `lease` is how soon jobs come back if
-    this driver dies; leases are renewed while executors work, for a batch up to `timeout`.
+    this driver dies; leases are renewed while executors work. Outcomes are settled as they arrive. After `timeout` the
+    jobs of a batch that were not started go back without an attempt, and those that still run are left to their leases.
 
     `results` is a warehouse: results go to its table `results` instead of the archive, as a dict with the columns of
     `result_schema` ("pages int, title string"), or as bytes of any size if there is no schema. Read it with
@@ -209,7 +212,11 @@ class _Run:
         async with queue:
             if self._prepare is not None:
                 await self._prepare(queue)
-            with ThreadPoolExecutor(THREADS, thread_name_prefix="casque-spark") as threads:
+            server = server_for(self._courier.context)
+            async with AsyncExitStack() as stack:
+                if server is not None:
+                    await stack.enter_async_context(server)
+                threads = stack.enter_context(ThreadPoolExecutor(THREADS, thread_name_prefix="casque-spark"))
                 foreman = Foreman(
                     queue,
                     self._courier,
@@ -220,6 +227,7 @@ class _Run:
                     clock=SystemClock(),
                     rng=system_random(),
                     results=self._results,
+                    reports=server,
                     report=self._report,
                 )
                 return await foreman.run()

@@ -28,7 +28,7 @@ class Summary(msgspec.Struct, frozen=True):
     given_back: int = 0
     """Claimed and not started: back in the queue, not counted as an attempt."""
     left: int = 0
-    """Left to their leases: their batch ran longer than the timeout, or Spark failed."""
+    """Left to their leases: they ran longer than the timeout, or Spark failed."""
     running: int = 0
     batches: int = 0
     seconds: float = 0.0

@@ -1,0 +1,49 @@
+"""How far a pipeline may read: never past a finished job that is not archived yet."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from casque import Job, Outcome, Queue
+from casque.clock import Random
+from casque.scan.horizon import jobs_at, look_around
+from casque.state.job_life import FINISHING
+from casque.storage.memory import MemoryStore
+from casque.testing.clock import ManualClock
+
+End = Callable[[Queue[bytes], Job[bytes]], Awaitable[object]]
+
+ENDS: dict[str, End] = {
+    "acked": lambda _queue, job: job.ack(),
+    "died": lambda queue, job: queue.settle([Outcome(job.id, job.token, "no", final=True)]),
+    "quarantined": lambda queue, job: queue.settle([Outcome(job.id, job.token, "killed", crashed=True)]),
+    "cancelled": lambda queue, job: queue.cancel(job.id),
+    "withdrawn": lambda queue, job: queue.settle([Outcome(job.id, job.token, "not needed", cancelled=True)]),
+}
+
+
+def test_every_event_that_finishes_a_job_is_tried_here() -> None:
+    assert {event.__struct_config__.tag for event in FINISHING} == set(ENDS)
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_a_job_that_finished_and_is_not_archived_is_not_passed_over(how: str) -> None:
+    store = MemoryStore()
+    late = timedelta(hours=1)
+    async with Queue.open(store, layout="log", archive_interval=late, clock=ManualClock(), rng=Random(1)) as queue:
+        added = await queue.enqueue("work", b"", max_crashes=1)
+        [job] = await queue.dequeue()
+        await ENDS[how](queue, job)
+        [event] = [one async for one in queue.events(from_position=0, follow=False) if one.kind.value == how]
+
+        horizon = (await look_around(store, lambda _shard: 0)).shards[None]
+
+        assert horizon.position == event.position - 1
+        running, _ = await jobs_at(store, horizon.position, has_log=True)
+        assert [one.id for one in running] == [added.id], "as of the horizon it is in the queue, and not yet finished"
+    # Closing the queue archives what has finished: the next pipeline finds the job there.
+    after = (await look_around(store, lambda _shard: horizon.position)).shards[None]
+    assert after.position >= event.position
