@@ -276,8 +276,12 @@ FIELDS = (
         archived=None,
     ),
     _kept("error", "string", "The error of the last attempt that failed.", set_by=SetBy.WORKER, tables=_ALL),
-    _kept("tries", None, "The attempts that failed.", tables=()),
-    _kept("crashes", None, "How often its worker crashed on it.", tables=()),
+    _kept(
+        "tries",
+        "array<struct<claimed_at:timestamp,ended_at:timestamp,outcome:string,worker:string,token:bigint,error:string>>",
+        "Its attempts that failed, the last 50 at most; null for none.",
+    ),
+    _kept("crashes", "int", "How often its worker crashed on it, if crashes do not count as attempts."),
     _kept("progress", None, "The progress of the current attempt.", set_by=SetBy.WORKER, tables=(), archived=None),
     _kept("declined", None, "How often a worker gave it back.", tables=(), archived=None),
 )

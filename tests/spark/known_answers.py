@@ -1,6 +1,6 @@
 """The figures of a known history, worked out in plain Python from what its script did: no queue, no Spark, no sketch.
 
-Meanings are those of `casque.spark.tables`. Some of them say what a warehouse can know: attempts are counted once their
+Meanings are those of `casque.spark.models`. Some of them say what a warehouse can know: attempts are counted once their
 job has finished, and a claim that was given back was none.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from math import ceil
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -332,7 +333,7 @@ def ranked(tallies: Iterable[tuple[str | None, Tally]]) -> tuple[Named, ...]:
 def spread(spans: Sequence[int]) -> Spread:
     if not spans:
         return Spread()
-    p50, p90, p99 = (sorted(spans)[int(q * (len(spans) - 1))] for q in (0.5, 0.9, 0.99))
+    p50, p90, p99 = (sorted(spans)[ceil(q * len(spans)) - 1] for q in (0.5, 0.9, 0.99))
     return Spread(len(spans), sum(spans), sum(spans) / len(spans), p50, p90, p99, max(spans))
 
 

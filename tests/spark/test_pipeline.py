@@ -15,23 +15,30 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from benchmarks.spark_pipeline import History
-from casque import Queue, SyncQueue
+from casque import Outcome, Queue, SyncQueue
 from casque.cli.main import app
+from casque.clock import Random
 from casque.codec.head import KEY
 from casque.codec.log import decode_head
-from casque.errors import CASConflictError, CorruptQueueError, HistoryGoneError, InvalidInputError
-from casque.spark import pipeline
+from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError
+from casque.spark import upkeep
+from casque.spark.delta import DeltaLog
+from casque.spark.models import models, own_models
 from casque.spark.options import OnGone
 from casque.spark.pipeline import Settings, run
-from casque.spark.tables import TABLES
 from casque.spark.warehouse import Warehouse
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
+from casque.testing.clock import ManualClock
 from tests.spark.histories import resized, ring_of
 from tests.spark.servers import connect_server
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("spark")
+
+
+NOT_COMPARED = {"noticed_at", "as_of", "wait_sketch", "run_sketch"}
+"""A sketch keeps its values in the order in which they came; its percentiles are compared."""
 
 
 async def something_happens(url: str, jobs: int, options: Mapping[str, str] | None = None) -> None:
@@ -49,7 +56,8 @@ async def something_happens(url: str, jobs: int, options: Mapping[str, str] | No
 def rows(warehouse: Warehouse, table: str) -> list[tuple[Any, ...]]:
     """In an order that does not depend on how they were written."""
     found = warehouse.snapshot().arrow(table).to_pylist()
-    return sorted((tuple(map(_plain, row.values())) for row in found), key=repr)
+    names = [name for name in models()[table].columns if name not in NOT_COMPARED]
+    return sorted((tuple(_plain(row[name]) for name in names) for row in found), key=repr)
 
 
 def _plain(value: Any) -> Any:
@@ -59,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 def assert_same(one: Warehouse, other: Warehouse) -> None:
-    for table in TABLES:
+    for table in models():
         assert rows(one, table) == rows(other, table), table
 
 
@@ -72,26 +80,19 @@ def objects(warehouse: Warehouse) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_portions_add_up_to_what_one_run_makes(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_portions_add_up_to_what_one_run_makes(spark: SparkSession, tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     often, once = Warehouse((tmp_path / "often").as_uri()), Warehouse((tmp_path / "once").as_uri())
     for portion in range(2):
         asyncio.run(something_happens(url, 6 + portion))
         assert run(spark, url, often).jobs > 0
     asyncio.run(something_happens(url, 8))
-    monkeypatch.setattr(pipeline, "COMPACT_FILES", 2)
     summary = run(spark, url, often)
-    assert summary.compacted >= 6, "two small files each of events, jobs and attempts"
     before = objects(often)
     again = run(spark, url, often)
     assert not again.changed
     assert objects(often) == before, "a run that finds nothing new writes nothing"
-
-    monkeypatch.setattr(pipeline, "COMPACT_FILES", 100)
-    whole = run(spark, url, once, settings=Settings(stretch_objects=2))
-    assert whole.stretches == 2
+    whole = run(spark, url, once)
     assert (whole.jobs, whole.position) == (len(rows(often, "silver/jobs")), summary.position)
     assert_same(often, once)
     run(spark, url, once, settings=Settings(rebuild=True))
@@ -112,8 +113,7 @@ def test_portions_of_a_ring_that_grows_add_up_to_what_one_run_makes(spark: Spark
     before = objects(often)
     assert not run(spark, url, often).changed
     assert objects(often) == before, "a run that finds nothing new writes nothing"
-    whole = run(spark, url, once, settings=Settings(stretch_objects=3))
-    assert whole.stretches == 2
+    whole = run(spark, url, once)
     assert (whole.before, whole.position, first.position) == (0, summary.position, summary.before)
     assert_same(often, once)
     run(spark, url, once, settings=Settings(rebuild=True))
@@ -153,18 +153,58 @@ def test_late_jobs_go_to_their_hour_and_a_document_has_no_bronze(spark: SparkSes
 
 
 @pytest.mark.long
-def test_of_two_runs_at_once_one_loses_and_the_tables_are_right(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", ["silver", "gold/depth", "the root"])
+def test_two_runs_at_once_carry_out_the_same_plan(spark: SparkSession, tmp_path: Path, step: str) -> None:
     url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
+    alone = Warehouse((tmp_path / "alone").as_uri())
     asyncio.run(something_happens(url, 4))
 
     def interfere(what: str, _number: int, _total: int) -> None:
-        if what == "save the cursor":
+        if what == step:
+            asyncio.run(something_happens(url, 3))  # which the other run does not wait for
             run(spark, url, warehouse)
 
-    with pytest.raises(CASConflictError, match="another run of the pipeline"):
-        run(spark, url, warehouse, progress=interfere)
+    run(spark, url, warehouse, progress=interfere)
     assert not run(spark, url, warehouse).changed
-    assert len(rows(warehouse, "silver/jobs")) == 2
+    run(spark, url, alone)
+    assert_same(warehouse, alone)
+
+
+class InterruptedRunError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("commits", [1, 4, 9])
+def test_a_run_that_ends_between_two_tables_is_completed_by_the_next(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    url = (tmp_path / "queue").as_uri()
+    broken, alone = Warehouse((tmp_path / "broken").as_uri()), Warehouse((tmp_path / "alone").as_uri())
+    asyncio.run(something_happens(url, 4))
+    if commits > 1:
+        run(spark, url, broken)
+        asyncio.run(something_happens(url, 5))
+    before = broken.snapshot()
+    done: list[str] = []
+    commit = DeltaLog.commit
+
+    def interrupted(self: DeltaLog, *args: Any) -> bool:
+        if len(done) == commits:
+            raise InterruptedRunError
+        done.append(self.name)
+        return commit(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "commit", interrupted)
+        with pytest.raises(InterruptedRunError):
+            run(spark, url, broken)
+    after = broken.snapshot()
+    assert (after.root.run, after.root.tables) == (before.root.run, before.root.tables), "nothing of it is seen"
+    assert after.root.plan is not None
+    asyncio.run(something_happens(url, 2))
+    run(spark, url, broken)
+    run(spark, url, alone)
+    assert_same(broken, alone)
 
 
 @pytest.mark.long
@@ -229,74 +269,42 @@ def test_queue_and_warehouse_on_s3(spark: SparkSession, s3_server: Server) -> No
 
 # --- Killed ---
 
-KILLER = """
-import os, signal
-at, count, driver = int(os.environ["KILL_AT"]), os.environ["KILL_COUNT"], os.environ["KILL_PID"]
-
-def patch():
-    from casque.storage.local import LocalStore
-
-    def counted(verb):
-        async def write(self, key, body, **kwargs):
-            outcome = await verb(self, key, body, **kwargs)
-            with open(count, "ab") as file:
-                file.write(key.encode() + b"\\n")
-            if at == (-1 if key == "_cursor.json" else len(open(count, "rb").read().splitlines())):
-                os.kill(int(open(driver).read()), signal.SIGKILL)
-                os.kill(os.getpid(), signal.SIGKILL)
-            return outcome
-        return write
-    LocalStore.create, LocalStore.replace = counted(LocalStore.create), counted(LocalStore.replace)
-
-patch()
-"""
-
 
 @pytest.mark.long
-def test_a_run_that_is_killed_anywhere_heals_with_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_anywhere_is_completed_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     clean, killed = Warehouse((tmp_path / "clean").as_uri()), Warehouse((tmp_path / "killed").as_uri())
     asyncio.run(something_happens(url, 4))
     for warehouse in (clean, killed):
         run(spark, url, warehouse)
     asyncio.run(something_happens(url, 6))
-    before = {table: rows(killed, table) for table in TABLES}
-    # In the middle of silver, in the middle of gold, and right after the last write but before anybody hears of it.
-    for at in (2, 12):
-        written = kill(tmp_path, url, at)
-        assert len(written) >= at
-        assert {table: rows(killed, table) for table in TABLES} == before, "nothing of it is seen"
+    before = {table: rows(killed, table) for table in models()}
+    # While Spark writes silver, in the middle of gold, and with everything committed but the root.
+    for step in ("silver", "gold/hours", "the root"):
+        kill(tmp_path, url, step)
+        assert {table: rows(killed, table) for table in models()} == before, "nothing of it is seen"
     run(spark, url, clean)
-    written = kill(tmp_path, url, -1)
-    assert written[-1] == "_cursor.json"
-    assert not run(spark, url, killed).changed, "everything was there"
+    run(spark, url, killed)
     assert_same(killed, clean)
 
 
-def kill(tmp_path: Path, url: str, at: int) -> list[str]:
-    """Run the pipeline as a process that is killed with its n-th write; answers what it wrote."""
-    (tmp_path / "sitecustomize.py").write_text(KILLER)
-    count, driver = tmp_path / f"written-{at}", tmp_path / f"driver-{at}"
+def kill(tmp_path: Path, url: str, step: str) -> None:
+    """Run the pipeline as a process that is killed a moment after a step has begun."""
     script = (
-        "import os, sys\n"
-        f"open({str(driver)!r}, 'w').write(str(os.getpid()))\n"
+        "import os, signal, threading\n"
         "from casque.spark.session import local_session\nfrom casque.spark.pipeline import run\n"
         "spark = local_session(master='local[2]', settings={'spark.sql.shuffle.partitions': '2'})\n"
-        f"run(spark, {url!r}, {(tmp_path / 'killed').as_uri()!r})\n"
+        "def progress(what, number, total):\n"
+        f"    if what == {step!r}:\n"
+        f"        delay = 0 if what == 'the root' else 0.3\n"
+        "        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
+        "        delay or threading.Event().wait()\n"
+        f"run(spark, {url!r}, {(tmp_path / 'killed').as_uri()!r}, progress=progress)\n"
     )
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": path,
-        "KILL_AT": str(at),
-        "KILL_COUNT": str(count),
-        "KILL_PID": str(driver),
-    }
-    # The running session's gateway is not for others.
-    environment.pop("PYSPARK_GATEWAY_PORT", None)
+    environment = dict(os.environ)
+    environment.pop("PYSPARK_GATEWAY_PORT", None)  # the running session's gateway is not for others
     ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=280)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
-    return count.read_text().splitlines()
 
 
 # --- The command ---
@@ -309,7 +317,7 @@ def test_the_command_runs_on_a_connect_server_and_says_what_it_did(tmp_path: Pat
     command = [sys.executable, "-m", "casque.cli", "pipeline", "run", url, (tmp_path / "warehouse").as_uri()]
     with connect_server() as remote:
         ended = subprocess.run(
-            [*command, "--json", "--delta", "--remote", remote, "--put-price", "0.004"],
+            [*command, "--json", "--remote", remote, "--put-price", "0.004"],
             capture_output=True,
             text=True,
             timeout=280,
@@ -336,3 +344,138 @@ def test_what_cannot_be_done_is_said_before_spark_is_started(arguments: list[str
     ended = CliRunner().invoke(app, ["pipeline", "run", *arguments])
     assert ended.exit_code == 2
     assert said in " ".join(ended.output.split())
+
+
+# --- Single numbers that were wrong once ---
+
+
+@pytest.mark.long
+def test_values_at_the_ends_of_their_ranges_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+    url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
+    ends = [(-(2**63), 1), (2**63 - 1, 2**63 - 1), (2**31, 2**31)]
+    with SyncQueue.open(url) as queue:
+        for entrypoint in ("send", "later"):
+            for priority, limit in ends:
+                queue.enqueue(entrypoint, b"", priority=priority, max_attempts=limit, max_crashes=limit)
+        for job in queue.dequeue("send", batch_size=3):
+            job.ack()
+    run(spark, url, warehouse)
+    snapshot = warehouse.snapshot()
+    for table in ("silver/jobs", "silver/queue"):
+        found = [
+            (row["priority"], row["max_attempts"], row["max_crashes"]) for row in snapshot.arrow(table).to_pylist()
+        ]
+        assert sorted(found) == sorted((priority, limit, limit) for priority, limit in ends)
+    added = [row for row in snapshot.arrow("bronze/events").to_pylist() if row["kind"] == "added"]
+    assert sorted((row["priority"], row["max_attempts"]) for row in added) == sorted(ends * 2)
+
+
+@pytest.mark.long
+def test_waits_of_jobs_that_were_put_off_and_tried_often_and_percentiles_of_two(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
+
+    async def play() -> None:
+        clock = ManualClock()
+        async with Queue.open(url, clock=clock, rng=Random(1)) as queue:
+            await queue.enqueue("snoozed", b"")
+            [job] = await queue.dequeue("snoozed")
+            await queue.settle([Outcome(job.id, job.token, delay_ms=600_000, snoozed=True)])
+            await clock.advance(600)
+            [job] = await queue.dequeue("snoozed")
+            await job.ack()
+            await queue.enqueue("stubborn", b"", max_attempts=100)
+            for _ in range(55):
+                [job] = await queue.dequeue("stubborn")
+                await job.nack(error="again", delay=1)
+                await clock.advance(1)
+            [job] = await queue.dequeue("stubborn")
+            await job.ack()
+            await queue.enqueue_many([("two", b"1"), ("two", b"2")])
+            await clock.advance(0.001)
+            [first] = await queue.dequeue("two", lease=3600)
+            await clock.advance(600)
+            [second] = await queue.dequeue("two")
+            for one in (first, second):
+                await one.ack()
+
+    asyncio.run(play())
+    run(spark, url, warehouse)
+    jobs = {row["entrypoint"]: row for row in warehouse.snapshot().arrow("silver/jobs").to_pylist()}
+    assert jobs["snoozed"]["wait_ms"] == 0
+    assert jobs["snoozed"]["scheduled_ms"] == 600_000
+    stubborn = jobs["stubborn"]
+    assert (stubborn["attempts"], len(stubborn["tried"])) == (56, 50)
+    assert stubborn["first_claimed_at"] is stubborn["wait_ms"] is None, "its first attempts are not kept"
+    hours = [row for row in warehouse.snapshot().arrow("gold/hours").to_pylist() if row["wait_count"] == 2]
+    [two] = [row for row in hours if row["entrypoint"] == "two"]
+    assert (two["wait_p50_ms"], two["wait_p90_ms"], two["wait_p99_ms"]) == (1, 600_001, 600_001)
+
+
+@pytest.mark.long
+def test_small_files_are_merged_and_files_of_no_version_are_deleted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "FILES_MANY", 2)
+    url = (tmp_path / "queue").as_uri()
+    merged, plain = Warehouse((tmp_path / "merged").as_uri()), Warehouse((tmp_path / "plain").as_uri())
+    orphan = tmp_path / "merged" / "silver" / "jobs" / "run-000000001-dead" / "part.parquet"
+    for _ in range(2):
+        asyncio.run(something_happens(url, 4))
+        run(spark, url, merged)
+        orphan.parent.mkdir(exist_ok=True)
+        orphan.write_bytes(b"of a run that died")
+    [file] = merged.snapshot().files("silver/jobs")
+    assert file.path.startswith("merged-")
+    monkeypatch.setattr(upkeep, "FILES_MANY", 1_000)
+    asyncio.run(something_happens(url, 4))
+    run(spark, url, merged)
+    run(spark, url, plain)
+    assert_same(merged, plain)
+    os.utime(orphan, (0, 0))
+    merged.log("silver/jobs").sweep(upkeep.KEEP)
+    assert not orphan.exists()
+    assert_same(merged, plain)
+
+
+# --- Models of users ---
+
+DAYS = """-- mine/days: one day of a zone
+-- unique: date, zone
+-- time: date
+-- date date: the day, in UTC
+-- zone string: whose jobs they are; null for none
+-- done bigint: jobs that were done
+-- waiting bigint: jobs of it that are in the queue, if they were enqueued on that day
+SELECT date, zone, sum(done) AS done, sum(waiting) AS waiting FROM (
+  SELECT date, zone, done, 0 AS waiting FROM gold_hours
+  UNION ALL SELECT to_date(created_at), zone, 0, 1 FROM silver_queue WHERE state <> 'dead'
+) GROUP BY date, zone
+"""
+TOTALS = """-- mine/totals: one day
+-- unique: date
+-- time: date
+-- date date: the day, in UTC
+-- zones int: how many zones had jobs done
+SELECT date, count_if(done > 0) AS zones FROM mine_days GROUP BY date
+"""
+
+
+@pytest.mark.long
+def test_models_of_users_are_kept_up_to_date_like_ours(spark: SparkSession, tmp_path: Path) -> None:
+    url = (tmp_path / "queue").as_uri()
+    often, once = Warehouse((tmp_path / "often").as_uri()), Warehouse((tmp_path / "once").as_uri())
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "totals.sql").write_text(TOTALS)
+    (tmp_path / "models" / "days.sql").write_text(DAYS)
+    settings = Settings(models=own_models(tmp_path / "models"))
+    for number in range(4):
+        asyncio.run(something_happens(url, 4 + number))
+        run(spark, url, often, settings=Settings() if number == 2 else settings)  # one run does not know of them
+    run(spark, url, once, settings=settings)
+    for table in settings.models:
+        one, other = (sorted(map(tuple, each.read(spark, table).collect()), key=repr) for each in (often, once))
+        assert one == other != []
+    [done] = often.read(spark, "mine/days").groupBy().sum("done").collect()[0]
+    assert done == sum(row["state"] == "done" for row in often.snapshot().arrow("silver/jobs").to_pylist())

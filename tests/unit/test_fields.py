@@ -236,6 +236,7 @@ def test_commands_take_every_field_that_a_producer_sets() -> None:
 OF_NO_JOB = {
     "shard", "position", "hour", "finished_at", "payload_bytes", "result", "index", "at", "kind", "job_id", "delayed",
     "request_id", "verb", "count", "epoch", "writer", "batch",
+    "waiting", "result_bytes",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack, nullcontext
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
     from casque.spark.pipeline import Settings, Summary
 
-EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "deltalake": "delta"}
-"""Packages that the pipeline needs, and which extra of casque brings each."""
+PACKAGES = ("pyspark", "pyarrow", "deltalake")
+"""What `casque[spark]` brings."""
 
 
 class Gone(StrEnum):
@@ -42,7 +43,7 @@ class Gone(StrEnum):
     examples=[
         "casque pipeline run file:///var/lib/orders file:///var/lib/warehouse",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --trigger 1m",
-        "casque pipeline run s3://bucket/orders s3://bucket/warehouse --delta --json",
+        "casque pipeline run s3://bucket/orders s3://bucket/warehouse --models ./models --json",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --remote sc://spark.internal",
     ],
     interrupt_is_success=True,
@@ -59,9 +60,6 @@ def run(
     trigger: Annotated[
         str | None, typer.Option("--trigger", metavar="SPAN", help="Run again and again, every 30s, 1m, 1h, ...")
     ] = None,
-    delta: Annotated[
-        bool, typer.Option("--delta", help="Let every table also be a Delta table, over the same files.")
-    ] = False,
     payloads: Annotated[
         bool, typer.Option("--payloads", help="Keep payloads and results in bronze/events too.")
     ] = False,
@@ -74,8 +72,12 @@ def run(
         typer.Option("--put-price", metavar="DOLLARS", min=0, help="Of 1,000 write requests.", show_default="0.005"),
     ] = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build the gold tables again from silver, instead of adding to them.")
+        bool, typer.Option("--rebuild", help="Compute all of the gold tables anew from silver.")
     ] = False,
+    models: Annotated[
+        Path | None,
+        typer.Option("--models", metavar="DIR", help="Make further tables of your own, from the .sql files in DIR."),
+    ] = None,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Go on although the queue has another id, because it was converted.")
     ] = False,
@@ -92,11 +94,11 @@ def run(
     ] = None,
 ) -> None:
     """Bring the tables of a queue's history up to date: every event (bronze), every finished job and attempt (silver),
-    and figures for people, by minute and by hour (gold).
+    and figures for people, by minute and by hour (gold). All of them are Delta tables.
 
     Reads only what is new since the last run. Reads the bucket beside running processes, and writes nothing to the
-    queue. Kill it at any time, run it as often as you like, run two of them: a run becomes visible as a
-    whole or not at all, and the next one goes on from there. Needs pip install "casque[spark]".
+    queue. Kill it at any time, run it as often as you like, run two of them: the next run completes
+    what a killed one began, and each table takes a run once. Needs pip install "casque[spark]".
 
     Exit code 0: up to date. 1: something is damaged, or another run was first. 2: it could not be done.
     """
@@ -106,17 +108,23 @@ def run(
         options=parse_options(option),
         warehouse=warehouse,
         warehouse_options=parse_options(warehouse_option),
-        delta=delta,
         json=json,
     )
     try:
         # Imported here: every other command works without PySpark.
+        from casque.spark.models import own_models
         from casque.spark.options import OnGone
         from casque.spark.pipeline import Settings
 
         job.check()  # report a wrong URL before Spark starts
 
-        settings = Settings(payloads=payloads, on_gone=OnGone(on_gone.value), adopt=adopt, rebuild=rebuild)
+        settings = Settings(
+            payloads=payloads,
+            on_gone=OnGone(on_gone.value),
+            adopt=adopt,
+            rebuild=rebuild,
+            models={} if models is None else own_models(models),
+        )
         if put_price is not None:
             settings = msgspec.structs.replace(settings, put_dollars=put_price / 1000)
         with ExitStack() as stack:
@@ -124,10 +132,9 @@ def run(
                 session = stack.enter_context(spark.session("casque pipeline", parse_options(conf)))
             asyncio.run(_repeat(job, session, settings, every))
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
-        fail(f'{error.name} is not installed: pip install "casque[{extra}]"', EXIT_CANNOT_TELL)
+        fail(f'{error.name} is not installed: pip install "casque[spark]"', EXIT_CANNOT_TELL)
 
 
 async def _repeat(job: _Pipeline, session: SparkSession, settings: Settings, every: timedelta | None) -> None:
@@ -154,7 +161,6 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str]
     warehouse: str
     warehouse_options: dict[str, str]
-    delta: bool
     json: bool
 
     def check(self) -> None:
@@ -178,10 +184,6 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
             summary = run_pipeline(
                 session, self.url, warehouse, options=self.options, settings=settings, progress=progress
             )
-            if self.delta:
-                from casque.spark.delta import publish
-
-                publish(warehouse)
         answer(summary, lambda: _print_summary(summary), json=self.json)
 
 
@@ -200,8 +202,8 @@ def _print_summary(summary: Summary) -> None:
             "events": f"{summary.events:,}",
             "finished jobs": f"{summary.jobs:,}, in {summary.attempts:,} attempts",
             "in the queue": f"{summary.queued:,}",
-            "written": f"{summary.files:,} files, {summary.partitions:,} partitions of gold",
-            "merged": f"{summary.compacted:,} small files" if summary.compacted else "",
+            "written": f"{summary.files:,} files, {summary.bytes:,} bytes",
+            "hours": f"{summary.hours:,} computed anew" if summary.hours else "",
             "took": f"{summary.elapsed_ms / 1000:.1f} s",
         }
     )

@@ -44,6 +44,7 @@ from casque.types import (
     JobState,
     Missed,
     PeekedZone,
+    Progress,
     Schedule,
     ScheduleSpec,
     StagedPart,
@@ -381,7 +382,7 @@ class Queue(LeaseVerbs, Generic[T]):
     async def heartbeats(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
         """Renew the leases of these jobs to their full length. Returns one entry per job: None, or the error; a lost
         lease does not affect the others."""
-        leases = [job if isinstance(job, Lease) else Lease(job.id, job.token) for job in jobs]
+        leases = [_lease(job) for job in jobs]
         answers = await asyncio.gather(
             *(self._service.heartbeats(leases[at : at + BEATS_MAX]) for at in range(0, len(leases), BEATS_MAX))
         )
@@ -390,8 +391,8 @@ class Queue(LeaseVerbs, Generic[T]):
     async def give_back(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
         """Return claimed jobs to the queue without counting an attempt. Returns one entry per job: None if it went back
         or was no longer this caller's, or the error."""
-        leases = [(job.job_id, job.token) if isinstance(job, Lease) else (job.id, job.token) for job in jobs]
-        returning = (self._service.give_back(job_id, token=checks.lease_token(token)) for job_id, token in leases)
+        leases = [_lease(job) for job in jobs]
+        returning = (self._service.give_back(one.job_id, token=checks.lease_token(one.token)) for one in leases)
         answers = await asyncio.gather(*returning, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, CasqueError):
@@ -995,3 +996,17 @@ def _begin(position: int | Mapping[int, int] | None) -> int | dict[int, int] | N
     if isinstance(position, Mapping):
         return {checks.whole("shard", one, 0): checks.position("from_position", at) for one, at in position.items()}
     return None if position is None else checks.position("from_position", position)
+
+
+def _lease(held: Job[Any] | Lease) -> Lease:
+    """A lease with values of the right types: the queue itself does not check them."""
+    if not isinstance(held, Lease):
+        return Lease(held.id, held.token)
+    said = held.progress
+    if said is not None and not isinstance(said, Progress):
+        raise InvalidInputError(f"progress must be a Progress, not {checks.shown(said)}")
+    return Lease(
+        checks.job_id(held.job_id),
+        checks.token(held.token),
+        None if said is None else checks.progress(said.done, said.total, said.note),
+    )

@@ -12,14 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from casque.errors import CorruptQueueError
-from casque.scan.arrays import column, each, moment, text_times
+from casque.scan.arrays import attempt_lists, column, each, moment, text_times
 from casque.scan.splits import ArchiveObject, ArchiveSplit
 from casque.scan.stored_fields import UNFIT, decoder_of
 from casque.scan.tables import Table, arrow_schema
 from casque.service import ArchivedJob
 from casque.types import to_ms
 
-_NEEDS = {"payload": ("payload", "blob_bytes"), "payload_bytes": ("payload", "blob_bytes")}
+_NEEDS = {
+    "payload": ("payload", "blob_bytes"),
+    "payload_bytes": ("payload", "blob_bytes"),
+    "result_bytes": ("result",),
+}
 
 
 def archive_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> Any:
@@ -73,6 +77,10 @@ def _array(name: str, jobs: Sequence[Any], hour: str, wanted: Any) -> Any:
             return pa.array([job.payload if job.blob_bytes is None else None for job in jobs], wanted)
         case "payload_bytes":
             return pa.array([len(job.payload) if job.blob_bytes is None else job.blob_bytes for job in jobs], wanted)
+        case "result_bytes":
+            return pa.array([None if job.result is None else len(job.result) for job in jobs], wanted)
+        case "tries":
+            return attempt_lists(each(name, jobs), wanted)
         case _ if pa.types.is_timestamp(wanted):
             return text_times(each(name, jobs))
         case _:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from casque.scan.arrow_types import INSTANT
@@ -40,6 +41,31 @@ def column(values: list[Any], wanted: Any) -> Any:
     if pa.types.is_list(wanted):  # null if there is none, as in stored lines
         return pa.array([value or None for value in values], wanted)
     return pa.array(values, wanted)
+
+
+def attempt_lists(lists: Sequence[Sequence[Any]], wanted: Any) -> Any:
+    """The failed attempts of each job, from records or from lines of the archive; null for none."""
+    flat = [attempt for attempts in lists for attempt in attempts]
+    if not flat:
+        return pa.nulls(len(lists), wanted)
+    children = [_of_attempts(field, flat) for field in wanted.value_type]
+    ends = np.cumsum([0, *map(len, lists)])
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()),
+        pa.StructArray.from_arrays(children, fields=list(wanted.value_type)),
+        type=wanted,
+        mask=pa.array([not attempts for attempts in lists]),
+    )
+
+
+def _of_attempts(field: Any, attempts: Sequence[Any]) -> Any:
+    if field.name == "outcome":
+        return pa.array([str(attempt.how) for attempt in attempts], field.type)
+    if not pa.types.is_timestamp(field.type):
+        return column(each(field.name, attempts), field.type)
+    if hasattr(attempts[0], "ended_ms"):
+        return column(each(field.name.replace("_at", "_ms"), attempts), field.type)
+    return text_times(each(field.name, attempts))
 
 
 def text_times(values: Sequence[str | None]) -> Any:

@@ -52,6 +52,28 @@ def arrow_type(ddl: str) -> Any:
     return pa.struct([(name.strip().strip("`"), arrow_type(kind)) for name, _, kind in fields])
 
 
+def spark_type(kind: Any) -> str:
+    """The reverse of `arrow_type`.
+
+    >>> spark_type(pa.list_(pa.int32()))
+    'array<int>'
+    """
+    plain = next((name for name, known in _PLAIN.items() if known == kind), None)
+    if plain is not None:
+        return plain
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_map(kind):
+        return f"map<{spark_type(kind.key_type)},{spark_type(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{spark_type(field.type)}' for field in kind)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{spark_type(kind.value_type)}>"
+    return {"large_string": "string", "string_view": "string", "large_binary": "binary", "binary_view": "binary"}[
+        str(kind)
+    ]
+
+
 def arrow_schema(columns: dict[str, str]) -> Any:
     return pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
 

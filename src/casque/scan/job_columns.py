@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from casque.engine.embedded import state_at
-from casque.scan.arrays import column, each
+from casque.scan.arrays import attempt_lists, column, each
 from casque.scan.event_columns import Specs
 from casque.scan.splits import DocumentSplit, JobsSplit
 from casque.scan.tables import Table, arrow_schema
@@ -25,6 +25,7 @@ _RECORD = {
     "claimed_at": "claimed_ms",
     "beat_at": "beat_ms",
     "error": "error",
+    "crashes": "crashes",
 }
 
 
@@ -47,6 +48,8 @@ def _array(name: str, records: Sequence[JobRecord], specs: Specs, split: JobsSpl
         return pa.repeat(pa.scalar(0 if name == "shard" else split.position, wanted), len(records))
     if name == "state":
         return column([state_at(job, split.now_ms).value for job in records], wanted)
+    if name == "tries":
+        return attempt_lists(each(name, records), wanted)
     if name not in _RECORD:
         return specs.column(name, wanted)
     return column(each(_RECORD[name], records), wanted)

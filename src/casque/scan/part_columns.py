@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from casque.codec.snapshot import Part, part_lines
 from casque.codec.stored import StoredJob, decode_job, record_of
 from casque.errors import CorruptQueueError
-from casque.scan.arrays import column, each, moment, text_times
+from casque.scan.arrays import attempt_lists, column, each, moment, text_times
 from casque.scan.arrow_types import INSTANT
 from casque.scan.splits import JobsSplit
 from casque.scan.stored_fields import UNFIT, decoder_of
@@ -66,6 +66,8 @@ def _array(name: str, jobs: Sequence[Any], split: JobsSplit, wanted: Any) -> Any
             return pa.array([job.blob_bytes if job.blob else len(job.payload) for job in jobs], wanted)
         case "due_at":
             return _due(jobs)
+        case "tries":
+            return attempt_lists(each(name, jobs), wanted)
         case "run_at" | "claimed_at":
             return column(each(_NEEDS[name][0], jobs), wanted)
         case "created_at":

@@ -185,17 +185,26 @@ class Scan:
         until: datetime | None = None,
         after: int = 0,
         upto: int | None = None,
+        start: Point | None = None,
+        end: Point | None = None,
         splits: int | None = None,
         shards: Collection[int] | None = None,
     ) -> list[ArchiveSplit]:
-        """Jobs that finished in a time span (`until` is exclusive), and after one position and up to another.
+        """Jobs that finished in a time span (`until` is exclusive), and after one position and up to another: `start`
+        and `end` are points of the whole queue, `after` and `upto` hold for every shard.
 
         Reads only complete archived ranges, and ranges never overlap: every finish appears once. A time or an `upto` in
         the future is allowed.
         """
         return self._planned(
             lambda bucket, share: planning.plan_archive(
-                bucket, table, since=since, until=until, after=after, upto=upto, splits=share.splits(splits)
+                bucket,
+                table,
+                since=since,
+                until=until,
+                after=max(after, share.position("from", start) or 0),
+                upto=min((one for one in (upto, share.position("to", end)) if one is not None), default=None),
+                splits=share.splits(splits),
             ),
             shards,
         )

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from casque import checks
+from casque.codec.head import KEY, RING, read_layout
 from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, shard_prefix
 from casque.environment import Environment
 from casque.errors import InvalidInputError, RingError
@@ -62,6 +63,17 @@ class Share(msgspec.Struct, frozen=True):
             )
         return point
 
+    def position(self, name: str, point: Point | None) -> int | None:
+        """
+        Raises:
+            InvalidInputError: it is a time, or does not fit this queue.
+        """
+        if isinstance(point, datetime):
+            raise InvalidInputError(f"{name} takes a position here: finished jobs are chosen by since and until")
+        found = self.point(name, point)
+        assert not isinstance(found, datetime)
+        return found
+
 
 def shard_store(store: Store, shard: int | None) -> Store:
     """The store of one shard of a ring; a queue without shards has all of it."""
@@ -106,6 +118,11 @@ class Buckets:
                 return {None: await ask(self.of(None), Share())}
             except RingError:
                 self._is_ring = True
+            except InvalidInputError:
+                # Positions of shards do not fit a queue, and nothing has been read yet: it may be a ring.
+                self._is_ring = await self._is_one()
+                if not self._is_ring:
+                    raise
         head = await self.ring()
         room = asyncio.Semaphore(AT_ONCE)
 
@@ -115,6 +132,9 @@ class Buckets:
 
         asked = [shard for shard in range(head.shards) if only is None or shard in only]
         return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
+
+    async def _is_one(self) -> bool:
+        return read_layout(KEY, (await self.of(None).find()).body).layout == RING
 
     async def extents(self) -> tuple[str | None, dict[int | None, Extent]]:
         """The id of the queue, and the extent of each shard's history."""
@@ -150,12 +170,22 @@ def with_ring_numbers(batch: Any, shard: int) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    def numbered(own: Any) -> Any:
+        # 0 means none; see `casque.ring.numbers`.
+        return pc.if_else(pc.equal(own, 0), 0, pc.add(pc.multiply(own, SHARDS_MAX), shard)).cast(own.type)
+
     for at, field in enumerate(batch.schema):
         if field.name == "shard":
             batch = batch.set_column(at, field, pa.repeat(pa.scalar(shard, field.type), batch.num_rows))
         elif field.name in ("sequence", "token"):
-            own = batch.column(at)
-            # 0 means none; see `casque.ring.numbers`.
-            outer = pc.if_else(pc.equal(own, 0), 0, pc.add(pc.multiply(own, SHARDS_MAX), shard))
-            batch = batch.set_column(at, field, outer.cast(field.type))
+            batch = batch.set_column(at, field, numbered(batch.column(at)))
+        elif field.name == "tries" and batch.column(at).null_count < batch.num_rows:
+            tries = batch.column(at)
+            parts = [
+                numbered(part) if one.name == "token" else part
+                for one, part in zip(tries.type.value_type, tries.values.flatten(), strict=True)
+            ]
+            values = pa.StructArray.from_arrays(parts, fields=list(tries.type.value_type))
+            lists = pa.ListArray.from_arrays(tries.offsets, values, type=tries.type, mask=tries.is_null())
+            batch = batch.set_column(at, field, lists)
     return batch

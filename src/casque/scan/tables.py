@@ -32,14 +32,15 @@ _OTHERS = {
     "request_id": "string", "verb": "string", "count": "bigint", "epoch": "bigint", "writer": "string",
     "batch": "bigint",
     "attempt": "int", "ended_at": "timestamp", "outcome": "string", "last": "boolean",
+    "waiting": "boolean", "result_bytes": "bigint",
 }  # fmt: skip
 """Columns that are no field of a job."""
 
 
-def _columns(table: Table, first: str) -> dict[str, str]:
-    """The columns that a table began with, in their order, then the fields of a job that it gained."""
+def _columns(table: Table, first: str, last: str = "") -> dict[str, str]:
+    """The columns that a table began with, in their order, then the fields of a job and others that it gained."""
     listed = {name: _OTHERS.get(name) or str(BY_NAME[name].sql) for name in first.split()}
-    return listed | in_table(table)
+    return listed | in_table(table) | {name: _OTHERS[name] for name in last.split()}
 
 
 COLUMNS: dict[Table, dict[str, str]] = {
@@ -58,6 +59,7 @@ COLUMNS: dict[Table, dict[str, str]] = {
         Table.ARCHIVE,
         "shard position hour id entrypoint zone state priority attempts max_attempts created_at due_at claimed_at "
         "finished_at worker error result payload payload_bytes key headers run_at sequence token",
+        last="waiting result_bytes",
     ),
     Table.ATTEMPTS: _columns(
         Table.ATTEMPTS,

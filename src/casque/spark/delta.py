@@ -1,110 +1,243 @@
-"""The tables of a warehouse as Delta tables over the same files: only a Delta log is written beside them.
+"""The Delta log of one table: which files belong to it, and which run wrote them.
 
-Publishing commits the difference between the Delta log and the manifest. So it may run at any time, repeatedly, and
-after a crash between the warehouse's own commit and this one. Older versions of a Delta table can be read as long as
-the warehouse keeps replaced files.
+A run commits at most once to each table: the commit carries the run's number as a transaction of the application
+`casque`, and goes only on top of the version that it was made for. So a run that died is completed by the next one
+without anything twice, and of two that complete the same run one wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from casque.errors import NotInstalledError
-from casque.scan.arrow_types import arrow_schema
-from casque.spark.parquet import PARTITION
-from casque.spark.warehouse import Manifest, Warehouse
+import msgspec
+import pyarrow as pa
 
-APPLICATION = "casque-pipeline"
-_NAMES = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
-"""Prefix of a cloud's options in Delta's library."""
+from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError, NotInstalledError
+from casque.scan.arrow_types import arrow_schema, spark_type
+from casque.spark.files import File, local_path
+from casque.spark.store_ref import StoreRef
+
+APPLICATION = "casque"
+CHECKPOINT_COMMITS = "50"
+APPEND_RETRIES = 100
+COMMIT_TRIES = 10
+_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
+"""What the names of a cloud's options begin with in Delta's library."""
 
 
-def publish(warehouse: Warehouse) -> dict[str, int]:
-    """Bring the Delta logs of all tables up to date; returns the number of files that each gained or lost.
+class Known(msgspec.Struct, frozen=True):
+    """A file of one version of a table."""
+
+    path: str
+    bytes: int
+    rows: int
+    first: str
+    """The least date in it."""
+    last: str
+
+
+class DeltaLog:
+    """One table of a warehouse.
 
     Raises:
         NotInstalledError: `deltalake` is not installed.
     """
-    snapshot = warehouse.snapshot()
-    changed = {}
-    for table in sorted(snapshot.root.tables):
-        changes = _publish(warehouse, snapshot.manifest(table), snapshot.root.version, snapshot.root.at_ms)
-        if changes:
-            changed[table] = changes
-    return changed
+
+    def __init__(self, warehouse: StoreRef, name: str, columns: Mapping[str, str], rows: str) -> None:
+        """`rows` says what a row is."""
+        try:
+            import deltalake
+        except ImportError as error:
+            raise NotInstalledError("deltalake is not installed", 'pip install "casque[spark]"') from error
+        self._lib = deltalake
+        self.name = name
+        self.uri = table_uri(warehouse, name)
+        self._options = storage_options(warehouse)
+        self._columns = dict(columns)
+        self._rows = rows
+        self._table: Any = None
+
+    @property
+    def exists(self) -> bool:
+        return self._opened() is not None
+
+    @property
+    def version(self) -> int:
+        """The latest."""
+        table = self._opened()
+        return -1 if table is None else int(table.version())
+
+    @property
+    def run(self) -> int:
+        """The last run that committed; 0 for none."""
+        table = self._opened()
+        return 0 if table is None else int(table.transaction_version(APPLICATION) or 0)
+
+    def files(self, version: int | None = None) -> list[Known]:
+        """The files of a version, or of the latest.
+
+        Raises:
+            CorruptQueueError: that version is gone.
+        """
+        table = self._opened()
+        if table is None or version == -1:
+            return []
+        if version not in (None, table.version()):
+            try:
+                table = self._lib.DeltaTable(self.uri, version=version, storage_options=self._options)
+            except self._lib.exceptions.DeltaError as error:
+                problem = f"version {version} of this table is gone ({error}). Rebuild the warehouse with --rebuild"
+                raise CorruptQueueError(self.name, problem) from error
+        rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [
+            Known(row["path"], row["size_bytes"], row["num_records"], str(row["min.date"]), str(row["max.date"]))
+            for row in rows
+        ]
+
+    def arrow(self, version: int, columns: Sequence[str] | None = None) -> Any:
+        """A version as a `pyarrow.Table`, in this process: for small tables."""
+        table = self._lib.DeltaTable(self.uri, version=version, storage_options=self._options)
+        return table.to_pyarrow_table(columns=None if columns is None else list(columns))
+
+    def commit(self, run: int, added: Sequence[File], removed: Sequence[Known], at_ms: int) -> bool:
+        """Add and remove files, as this run; False if it has done so already.
+
+        Raises:
+            CASConflictError: another writer changed the table meanwhile; nothing was changed.
+        """
+        for left in reversed(range(COMMIT_TRIES)):
+            if self.run >= run:
+                return False
+            marks = [self._lib.Transaction(APPLICATION, run)]
+            if self._write(added, removed, at_ms, app_transactions=marks):
+                return True
+            # Somebody merged files, which changes nothing for a run that only adds some.
+            if self.run < run and (removed or not left):
+                break
+        if self.run >= run:
+            return False
+        raise CASConflictError(f"another writer changed {self.name} meanwhile: run the pipeline again")
+
+    def rewrite(self, added: Sequence[File], removed: Sequence[Known], at_ms: int) -> bool:
+        """Replace files by others with the same rows; False if another writer was faster."""
+        return self._write(added, removed, at_ms, changed=False)
+
+    def sweep(self, keep: timedelta) -> None:
+        """Delete the files that no version has had for so long, and those of runs that died before that."""
+        table = self._opened()
+        if table is not None:
+            hours = int(keep / timedelta(hours=1))
+            table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+            self._table = None
+
+    def _write(
+        self, added: Sequence[File], removed: Sequence[Known], at_ms: int, *, changed: bool = True, **properties: Any
+    ) -> bool:
+        """Commit on top of the version that was opened; False if there is another by now."""
+        from deltalake.transaction import AddAction, RemoveAction
+
+        table = self._opened() or self._create()
+        actions: list[Any] = [AddAction(one.path, one.bytes, {}, at_ms, changed, one.stats()) for one in added]
+        actions += [
+            RemoveAction(one.path, changed, deletion_timestamp=at_ms, partition_values={}, size=one.bytes)
+            for one in removed
+        ]
+        once = self._lib.CommitProperties(max_commit_retries=0, **properties)
+        try:
+            table.create_write_transaction(actions, "append", arrow_schema(self._columns), commit_properties=once)
+        except self._lib.exceptions.CommitFailedError:
+            return False
+        finally:
+            self._table = None
+        return True
+
+    def append(self, added: Sequence[File], at_ms: int) -> None:
+        """Add files, beside whatever others add.
+
+        Raises:
+            CASConflictError: other writers kept changing the table; nothing was changed.
+        """
+        from deltalake.transaction import AddAction
+
+        table = self._opened() or self._create()
+        actions = [AddAction(one.path, one.bytes, {}, at_ms, True, one.stats()) for one in added]
+        retries = self._lib.CommitProperties(max_commit_retries=APPEND_RETRIES)
+        try:
+            table.create_write_transaction(actions, "append", arrow_schema(self._columns), commit_properties=retries)
+        except self._lib.exceptions.CommitFailedError as error:
+            raise CASConflictError(f"other writers kept changing {self.name}: try again") from error
+        finally:
+            self._table = None
+
+    def columns(self) -> dict[str, str]:
+        """The columns that the table has, and their types in Spark.
+
+        Raises:
+            InvalidInputError: there is no such table.
+        """
+        table = self._opened()
+        if table is None:
+            raise InvalidInputError(f"there is no table {self.name!r} at {self.uri}")
+        return {field.name: spark_type(field.type) for field in pa.schema(table.schema().to_arrow())}
+
+    def check_columns(self) -> None:
+        """
+        Raises:
+            InvalidInputError: the table has other columns. It may only gain some.
+        """
+        if not self.exists:
+            return
+        known = self.columns()
+        if missing := [name for name in known if name not in self._columns]:
+            raise InvalidInputError(
+                f"{self.name} has columns that are missing here: {', '.join(missing)}. A table only ever gains columns"
+            )
+        if other := [f"{n} ({kind}, here {self._columns[n]})" for n, kind in known.items() if self._columns[n] != kind]:
+            raise InvalidInputError(f"{self.name} has columns of another type: {', '.join(other)}. Cast them")
+
+    def _opened(self) -> Any:
+        if self._table is None and self._lib.DeltaTable.is_deltatable(self.uri, storage_options=self._options):
+            self._table = self._grown(self._lib.DeltaTable(self.uri, storage_options=self._options))
+        return self._table
+
+    def _create(self) -> Any:
+        self._table = self._lib.DeltaTable.create(
+            self.uri,
+            arrow_schema(self._columns),
+            mode="ignore",
+            storage_options=self._options,
+            description=self._rows,
+            configuration={"delta.checkpointInterval": CHECKPOINT_COMMITS},
+        )
+        return self._table
+
+    def _grown(self, table: Any) -> Any:
+        """Add the columns that the table has gained since."""
+        known = {field.name for field in table.schema().fields}
+        if new := {name: kind for name, kind in self._columns.items() if name not in known}:
+            table.alter.add_columns(self._lib.Schema.from_arrow(arrow_schema(new)).fields)
+        return table
 
 
-def table_uri(warehouse: Warehouse, table: str) -> str:
-    """The URI of a table for `deltalake.DeltaTable`."""
-    return f"{warehouse.store_ref.url.partition('?')[0]}/{table}"
+def table_uri(warehouse: StoreRef, table: str) -> str:
+    """The URI of a table for `deltalake.DeltaTable` and other readers."""
+    root = local_path(warehouse.url)
+    return f"{warehouse.url.partition('?')[0]}/{table}" if root is None else str(root / table)
 
 
-def storage_options(warehouse: Warehouse) -> dict[str, str]:
+def storage_options(warehouse: StoreRef) -> dict[str, str] | None:
     """The warehouse's own options under the names of Delta's library."""
-    parts = urlsplit(warehouse.store_ref.url)
-    if parts.scheme not in _NAMES:
-        return {}
-    given = dict(parse_qsl(parts.query)) | warehouse.store_ref.options
-    named = {_NAMES[parts.scheme] + name: value for name, value in given.items()}
+    parts = urlsplit(warehouse.url)
+    if parts.scheme not in _PREFIXES:
+        return None
+    given = dict(parse_qsl(parts.query)) | warehouse.options
+    named = {_PREFIXES[parts.scheme] + name: value for name, value in given.items()}
     if parts.scheme == "s3":
         if given.get("endpoint", "").startswith("http://"):
             named["aws_allow_http"] = "true"
         # Without it two concurrent commits could both seem to succeed.
         named["aws_conditional_put"] = "etag"
     return named
-
-
-def _publish(warehouse: Warehouse, manifest: Manifest, version: int, at_ms: int) -> int:
-    try:
-        from deltalake import CommitProperties, DeltaTable, Transaction
-        from deltalake.transaction import AddAction, RemoveAction
-    except ImportError as error:
-        raise NotInstalledError("deltalake is not installed", 'pip install "casque[delta]"') from error
-    uri, options = table_uri(warehouse, manifest.table), storage_options(warehouse)
-    schema = arrow_schema(manifest.columns)
-    if DeltaTable.is_deltatable(uri, storage_options=options):
-        delta = _grown(DeltaTable(uri, storage_options=options), manifest.columns)
-    else:
-        delta = DeltaTable.create(uri, schema, partition_by=[PARTITION], storage_options=options)
-    there = _files(delta)
-    wanted = {file.key.removeprefix(f"{manifest.table}/"): file for file in manifest.files}
-    actions: list[Any] = [
-        AddAction(path, file.bytes, {PARTITION: file.date}, at_ms, True, f'{{"numRecords":{file.rows}}}')
-        for path, file in wanted.items()
-        if path not in there
-    ]
-    actions += [
-        RemoveAction(path, True, deletion_timestamp=at_ms, partition_values={PARTITION: date}, size=size)
-        for path, (date, size) in there.items()
-        if path not in wanted
-    ]
-    if actions:
-        delta.create_write_transaction(
-            actions,
-            "append",
-            schema,
-            partition_by=[PARTITION],
-            commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, version)]),
-        )
-    return len(actions)
-
-
-def _grown(delta: Any, columns: Mapping[str, str]) -> Any:
-    """Add the columns that the table has gained since."""
-    from deltalake import Schema
-
-    known = {field.name for field in delta.schema().fields}
-    new = {name: kind for name, kind in columns.items() if name not in known}
-    if new:
-        delta.alter.add_columns(Schema.from_arrow(arrow_schema(new)).fields)
-    return delta
-
-
-def _files(delta: Any) -> dict[str, tuple[str, int]]:
-    """The files in the Delta log, with date and size."""
-    import pyarrow as pa
-
-    actions = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
-    return {row["path"]: (str(row[f"partition.{PARTITION}"]), row["size_bytes"]) for row in actions}

@@ -147,15 +147,17 @@ class SourceOptions:
     start_from: Moment | None = _option(
         "from",
         "position or time",
-        "Events after this position, or from this time on. Without it: all that the log still holds.",
-        "events",
+        "Events after this position, or from this time on; finished jobs after this position. Without it: all that is "
+        "there.",
+        "events, archive, attempts",
         _moment,
     )
     upto: Moment | None = _option(
         "to",
         "position or time",
-        "Events up to this position, or before this time. Without it: up to the last commit.",
-        "events",
+        "Events up to this position, or before this time; finished jobs up to this position. Without it: up to the "
+        "last commit.",
+        "events, archive, attempts",
         _moment,
     )
     since: datetime | None = _option(

@@ -1,74 +1,64 @@
 """The pipeline: brings the tables of a warehouse up to date with the history of a queue.
 
-A run goes from the cursor, the position up to which the warehouse is complete, to the horizon. Executors turn the
-objects of that stretch into files of bronze and silver, and then add their sums to gold; one write of the warehouse's
-root makes all of it visible and moves the cursor. Before that write nothing has changed, after it nothing is left to
-do: so a run may be killed anywhere, and two may run at once. A long stretch is split into several.
+A run goes from the cursor, the position up to which the warehouse is complete, to the horizon. First it writes that
+plan to the root; then it commits to each table, once and in order; last it replaces the root, which names the new
+versions and moves the cursor. A run that dies anywhere is completed by the next one, and two may run at once: both
+carry out the same plan, and each table takes one of them.
+
+Spark does the work: `format("casque")` reads the queue, the models' SQL makes the tables, Spark writes the files.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from casque.clock import Clock, SystemClock
-from casque.errors import HistoryGoneError, InvalidInputError
-from casque.scan import ArchiveObject
-from casque.scan.horizon import Horizon, Sight, archived_between, look_around
-from casque.scan.shards import AT_ONCE, shard_name, shard_store
-from casque.spark import combine, requests
-from casque.spark.gold import columns
+from casque.clock import Clock, SystemClock, new_nonce, system_random
+from casque.errors import CASConflictError, HistoryGoneError, InvalidInputError
+from casque.prices import S3
+from casque.scan import Scan, Table
+from casque.scan.horizon import Sight, look_around
+from casque.scan.shards import shard_name
+from casque.scan.tables import COLUMNS
+from casque.spark.delta import DeltaLog, Known
+from casque.spark.files import frame, write
+from casque.spark.models import Model, ddl, models, text
 from casque.spark.options import OnGone
-from casque.spark.parquet import ADDED, FILES_DDL, AddedRows, File, days
+from casque.spark.source import register
 from casque.spark.store_ref import StoreRef
-from casque.spark.tables import TABLES
 from casque.spark.task_errors import as_raised
-from casque.spark.tasks import (
-    COMPACTED,
-    GONE,
-    REPLACED,
-    Compaction,
-    FromArchive,
-    FromLog,
-    FromSilver,
-    FromState,
-    Merge,
-    Task,
-    Tasks,
-)
-from casque.spark.warehouse import Change, Snapshot, Warehouse, frame, stamp_of
-from casque.storage.port import Store
+from casque.spark.upkeep import keep_small
+from casque.spark.warehouse import Snapshot, Warehouse
+from casque.types import from_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-STRETCH_OBJECTS = 1_000
-"""Archive objects per stretch: some millions of jobs. A killed run loses only its last stretch."""
-STRETCH_COMMITS = 200_000
-SEGMENTS_PER_TASK = 2_000
-OBJECTS_PER_TASK = 24
-TASKS_WANTED = 16
-COMPACT_RUNS = 8
-"""Compact small files of about one size in a partition once they come from this many runs. Files of one run count
-once: otherwise the next run would rewrite a large one right away."""
-COMPACT_FILES = 64
-"""Compact at this many files, regardless of how many runs wrote them."""
-SMALL_BYTES = 16 * 1024 * 1024
-TINY_BYTES = 64 * 1024
-COMPACTED_BYTES = 128 * 1024 * 1024
-KEPT_GAPS = 100
-GOLD = tuple(table for table in TABLES if table.startswith("gold/"))
+
+HOURS_LISTED = 2_000
+"""More touched hours than these are not listed in a query: everything since the first of them is computed anew."""
+EVER = datetime(1970, 1, 1, tzinfo=UTC)
+SESSION = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+}
+"""Settings of the run's own session."""
+SILVER = ("silver/jobs", "silver/attempts", "silver/queue")
+GOLD = tuple(name for name in models() if name.startswith("gold/"))
+_WITHOUT_PAYLOADS = ("payload", "result")
 
 Progress = Callable[[str, int, int], None]
 """Called with the title of a step, its number and the total."""
-STEPS = ("look at the queue", "bronze and silver", "gold", "save the cursor")
+STEPS = ("look at the queue", "bronze", "silver", "what changed", *GOLD, "the root")
 
 
-class Cursor(msgspec.Struct, frozen=True):
+class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far the warehouse is. Stored in its root."""
 
     queue_id: str = ""
@@ -76,23 +66,25 @@ class Cursor(msgspec.Struct, frozen=True):
     """The warehouse is complete up to here."""
     bronze: int = 0
     """The last commit in `bronze/events`."""
-    hour: str | None = None
-    """The latest hour of the archive seen so far."""
-    gaps: tuple[tuple[int, int], ...] = ()
-    """The latest ranges of commits that were deleted before they could be read: first and last."""
     shards: Mapping[str, Cursor] = {}
     """For a ring, the cursor of each shard. The ring's own position is their sum."""
+    as_of_ms: int = 0
+    """The time of the position."""
 
     def of(self, shard: int | None) -> Cursor:
         """A new shard starts with an empty cursor."""
         return self if shard is None else self.shards.get(shard_name(shard), Cursor())
 
-    def json(self) -> dict[str, Any]:
-        fields: dict[str, Any] = msgspec.to_builtins(self)
-        for one in (fields, *fields["shards"].values()):
-            if not one["shards"]:
-                del one["shards"]
-        return fields
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run does, so that any process can carry it out."""
+
+    run: int
+    to: Cursor
+    has_log: bool
+    rebuild: bool = False
+    payloads: bool = False
+    put_dollars: float = S3.put
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -107,13 +99,10 @@ class Summary(msgspec.Struct, frozen=True):
     attempts: int = 0
     queued: int = 0
     """Jobs in the queue at the position, dead ones included."""
-    partitions: int = 0
-    """Files of gold tables written."""
+    hours: int = 0
+    """Hours of the gold tables that were computed anew."""
     files: int = 0
     bytes: int = 0
-    stretches: int = 0
-    compacted: int = 0
-    """Small files that were merged."""
     gaps: tuple[tuple[int, int], ...] = ()
     """Commits missing from `bronze/events` because they were collected: first and last."""
     notes: tuple[str, ...] = ()
@@ -130,12 +119,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     payloads: bool = False
     """Whether bronze keeps payloads and results."""
     on_gone: OnGone = OnGone.FAIL
-    put_dollars: float = requests.PUT_DOLLARS
+    put_dollars: float = S3.put
     adopt: bool = False
     """Continue although the queue has another id: it was converted."""
     rebuild: bool = False
-    """Rebuild gold from silver, instead of adding to it."""
-    stretch_objects: int = STRETCH_OBJECTS
+    """Compute all of gold anew from silver."""
+    models: Mapping[str, Model] = {}
+    """Further tables, made after ours: `casque.spark.models.own_models` reads them from SQL files."""
 
 
 def run(
@@ -153,42 +143,20 @@ def run(
     Raises:
         InvalidInputError: there is no queue, or the warehouse belongs to another queue.
         HistoryGoneError: commits were collected before they could be read.
-        CASConflictError: another run changed the warehouse meanwhile; nothing of this stretch was written.
+        CASConflictError: another writer changed a table meanwhile.
     """
     clock = clock or SystemClock()
     begun_ms = clock.monotonic_ms()
-    store_ref = StoreRef(url, options)
     to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
-    one = _Run(spark, store_ref, to, settings or Settings(), progress or (lambda *_: None))
+    one = _Runs(spark, StoreRef(url, options), to, settings or Settings(), progress or (lambda *_: None))
     with as_raised():
         summary = one.run()
     return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """One stretch of a queue or a shard."""
+class _Runs:
+    """Runs until the warehouse has reached the end of the queue."""
 
-    shard: int | None
-    horizon: Horizon
-    to: int
-    objects: Sequence[ArchiveObject]
-    bronze: tuple[int, int] | None
-    """The first and the last commit to read."""
-    cursor: Cursor
-    gaps: tuple[tuple[int, int], ...]
-    """The new ones among `cursor.gaps`."""
-
-
-class _Plan(msgspec.Struct, frozen=True):
-    """One stretch of all shards."""
-
-    parts: Sequence[_Part]
-    is_last: bool
-    """Nothing is left after it, so the queue itself is read as of then."""
-    cursor: Cursor
-
-
-class _Run:
     def __init__(
         self, spark: SparkSession, queue: StoreRef, warehouse: Warehouse, settings: Settings, progress: Progress
     ) -> None:
@@ -197,35 +165,51 @@ class _Run:
         self._warehouse = warehouse
         self._settings = settings
         self._progress = progress
-        self._step = 0
 
     def run(self) -> Summary:
         snapshot = self._warehouse.snapshot()
-        cursor = _cursor_of(snapshot)
+        cursor = cursor_of(snapshot)
         summary = Summary(cursor.position, cursor.position)
         rebuild = self._settings.rebuild
         while True:
-            self._step = 0
-            self._say("look at the queue")
-            sight = self._queue.run(partial(look_around, known=lambda shard: cursor.of(shard).position))  # noqa: B023
-            self._check(cursor, sight)
+            self._progress(STEPS[0], 0, len(STEPS))
+            sight = self._look(cursor_of(snapshot))
             if not all(one.has_log for one in sight.shards.values()):
                 note = "the queue has the document layout, which keeps no log: bronze and requests stay empty"
                 summary = msgspec.structs.replace(summary, notes=(note,))
-            if sight.position <= cursor.position and not rebuild:
-                return summary
-            plan = self._plan(cursor, sight)
-            change = self._warehouse.begin()
-            if change.base.etag != snapshot.etag:
-                change.base = snapshot  # the commit will lose: the plan no longer matches the warehouse
-            summary = self._stretch(change, plan, summary, rebuild=rebuild)
-            self._say("save the cursor")
-            snapshot = change.commit(plan.cursor.json())
-            cursor, rebuild = plan.cursor, False
-            if plan.is_last and sight.is_end:
+            if snapshot.root.plan is None:
+                if sight.position <= cursor_of(snapshot).position and not rebuild:
+                    return summary
+                if self._settings.on_gone is OnGone.FAIL:
+                    refuse_gaps(cursor_of(snapshot), sight)
+                plan = self._plan(snapshot, sight, rebuild=rebuild)
+                root = msgspec.structs.replace(snapshot.root, plan=msgspec.to_builtins(plan))
+                snapshot = self._warehouse.write(snapshot, root)
+                rebuild = False
+            plan = msgspec.convert(snapshot.root.plan, Plan)
+            one = Run(self._spark, self._queue, self._warehouse, snapshot, plan, sight, self._settings, self._progress)
+            summary = _added(summary, one.carry_out())
+            snapshot = self._finish(snapshot, plan)
+            snapshot = keep_small(self._spark, self._warehouse, snapshot)
+            if sight.is_end and sight.position <= cursor_of(snapshot).position and not rebuild:
                 return summary
 
-    def _check(self, cursor: Cursor, sight: Sight) -> None:
+    def _finish(self, snapshot: Snapshot, plan: Plan) -> Snapshot:
+        names = [*models(), *self._settings.models]
+        tables = {**snapshot.root.tables, **{name: self._warehouse.log(name).version for name in names}}
+        done = msgspec.structs.replace(
+            snapshot.root, run=plan.run, tables=tables, cursor=msgspec.to_builtins(plan.to), plan=None
+        )
+        try:
+            return self._warehouse.write(snapshot, done)
+        except CASConflictError:
+            found = self._warehouse.snapshot()
+            if found.root.run < plan.run:
+                raise
+            return found  # another process carried out the same plan
+
+    def _look(self, cursor: Cursor) -> Sight:
+        sight = self._queue.run(partial(look_around, known=lambda shard: cursor.of(shard).position))
         if cursor.queue_id and bool(cursor.shards) is (None in sight.shards):
             raise InvalidInputError(
                 f"this warehouse is that of the queue {cursor.queue_id}, and {sight.queue_id} is another: a ring of "
@@ -240,266 +224,332 @@ class _Run:
                     "was converted to another layout since, go on with --adopt; if it is another queue, give it a "
                     "warehouse of its own"
                 )
+        return sight
 
-    def _plan(self, cursor: Cursor, sight: Sight) -> _Plan:
-        objects = self._queue.run(partial(archived_since, sight=sight, cursor=cursor))
-        parts = [self._part(cursor, sight, shard, objects[shard]) for shard in sight.shards]
-        is_last = all(part.to == part.horizon.position for part in parts)
-        if None in sight.shards:
-            return _Plan(parts, is_last, parts[0].cursor)
-        shards = {shard_name(part.shard or 0): part.cursor for part in parts}
-        whole = Cursor(sight.queue_id, sum(part.to for part in parts), shards=shards)
-        return _Plan(parts, is_last, whole)
-
-    def _part(self, whole: Cursor, sight: Sight, shard: int | None, objects: list[ArchiveObject]) -> _Part:
-        cursor, horizon, of = whole.of(shard), sight.shards[shard], len(sight.shards)
-        objects_max = max(1, self._settings.stretch_objects // of)
-        to = horizon.position
-        if len(objects) > objects_max:
-            # Objects of one range stay together: they are identified by positions.
-            to = objects[objects_max - 1].last
-            objects = [one for one in objects if one.last <= to]
-        gaps = list[tuple[int, int]]()
-        bronze: tuple[int, int] | None = None
-        if horizon.has_log:
-            first = cursor.bronze + 1
-            if first <= horizon.floor:
-                # A first run starts with what is left: its gap is not reported.
-                if whole.queue_id:
-                    self._gone(shard, first, horizon.floor)
-                    gaps.append((first, horizon.floor))
-                first = horizon.floor + 1
-            to = min(to, max(first - 1, cursor.position) + max(1, STRETCH_COMMITS // of))
-            objects = [one for one in objects if one.last <= to]
-            bronze = (first, to) if first <= to else None
-        reached = Cursor(
-            horizon.queue_id,
-            to,
-            bronze[1] if bronze else cursor.bronze,
-            max([one.hour for one in objects] + ([cursor.hour] if cursor.hour else []), default=None),
-            (*cursor.gaps, *gaps)[-KEPT_GAPS:],
+    def _plan(self, snapshot: Snapshot, sight: Sight, *, rebuild: bool) -> Plan:
+        cursors = {
+            shard: Cursor(one.queue_id, one.position, one.position if one.has_log else 0)
+            for shard, one in sight.shards.items()
+        }
+        whole = cursors.get(None) or Cursor(
+            sight.queue_id,
+            sight.position,
+            shards={shard_name(shard or 0): cursor for shard, cursor in cursors.items()},
         )
-        return _Part(shard, horizon, to, objects, bronze, reached, tuple(gaps))
-
-    def _gone(self, shard: int | None, first: int, last: int) -> None:
-        if self._settings.on_gone is OnGone.FAIL:
-            where = "" if shard is None else f" of shard {shard_name(shard)}"
-            raise HistoryGoneError(
-                f"bronze/events cannot go on: what follows position {first - 1}{where} (up to {last}) was collected "
-                "before it was read, so run the pipeline more often, or go on without it with --on-gone skip "
-                "(finished jobs come from the archive and miss nothing); position "
-                f"{first}",
-                last + 1,
-            )
-
-    # --- One stretch ---
-
-    def _stretch(self, change: Change, plan: _Plan, summary: Summary, *, rebuild: bool) -> Summary:
-        self._say("bronze and silver")
-        tasks: list[Task] = list(_state_tasks(change, plan, rebuild=rebuild))
-        for part in plan.parts:
-            tasks += [*_archive_tasks(part), *self._log_tasks(part, len(plan.parts))]
-        compactions = list(_compactions(change))
-        tasks += compactions
-        if rebuild:
-            tasks += _silver_tasks(change)
-        written, added = self._perform(change, tasks)
-        gone = written.pop(GONE, [])
-        for shard in {file.shard for file in gone}:
-            mine = [file for file in gone if file.shard == shard]
-            first, last = min(file.first or 0 for file in mine), max(file.last or 0 for file in mine)
-            self._gone(shard, first, last)
-            summary = msgspec.structs.replace(summary, gaps=(*summary.gaps, (first, last)))
-        self._say("gold")
-        partitions = self._gold(change, written, added, rebuild=rebuild)
-        merged = {file.key for task in compactions for file in task.files}
-        for table in ("bronze/events", "silver/jobs", "silver/attempts"):
-            files = [*written.get(table, []), *written.get(COMPACTED + table, [])]
-            change.add(table, columns(table), files, instead=merged)
-        change.replace("silver/queue", columns("silver/queue"), written.get("silver/queue", []))
-        rows = {table: sum(file.rows for file in files) for table, files in written.items()}
-        everything = [file for files in written.values() for file in files] + partitions
-        return Summary(
-            summary.before,
-            plan.cursor.position,
-            summary.events + rows.get("bronze/events", 0),
-            summary.jobs + rows.get("silver/jobs", 0),
-            summary.attempts + rows.get("silver/attempts", 0),
-            rows.get("silver/queue", 0),
-            summary.partitions + len(partitions),
-            summary.files + len(everything),
-            summary.bytes + sum(file.bytes for file in everything),
-            summary.stretches + 1,
-            summary.compacted + len(merged),
-            (*summary.gaps, *(gap for part in plan.parts for gap in part.gaps)),
-            summary.notes,
+        as_of_ms = max(one.at_ms for one in sight.shards.values()) or self._warehouse.now_ms()
+        return Plan(
+            run=snapshot.root.run + 1,
+            to=msgspec.structs.replace(whole, as_of_ms=as_of_ms),
+            has_log=all(one.has_log for one in sight.shards.values()),
+            rebuild=rebuild,
+            payloads=self._settings.payloads,
+            put_dollars=self._settings.put_dollars,
         )
 
-    def _log_tasks(self, part: _Part, of: int) -> Iterator[FromLog]:
-        if part.bronze is None:
+
+class Run:
+    """Carries out one plan."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        queue: StoreRef,
+        warehouse: Warehouse,
+        before: Snapshot,
+        plan: Plan,
+        sight: Sight,
+        settings: Settings,
+        progress: Progress,
+    ) -> None:
+        self._queue = queue
+        self._warehouse = warehouse
+        self._before = before
+        self._cursor = cursor_of(before)
+        self._plan = plan
+        self._sight = sight
+        self._settings = settings
+        self._progress = progress
+        self._step = 0
+        self._spark = spark.newSession()  # its own settings, functions and views
+        self._folder = f"run-{plan.run:09d}-{new_nonce(system_random())[:8]}"
+        self._models = {**models(), **settings.models}
+        self._logs: dict[str, DeltaLog] = {name: warehouse.log_of(model) for name, model in self._models.items()}
+        self._summary = Summary(self._cursor.position, plan.to.position)
+
+    def carry_out(self) -> Summary:
+        for name, value in SESSION.items():
+            self._spark.conf.set(name, value)
+        register(self._spark)
+        for function in ("error_class", "span_ms"):
+            self._spark.sql(text(function))
+        self._describe_run(EVER)
+        self._say("bronze")
+        self._bronze()
+        self._say("silver")
+        self._silver()
+        self._say("what changed")
+        self._gold()
+        return self._summary
+
+    # --- Bronze and silver: what is new ---
+
+    def _bronze(self) -> None:
+        if not self._plan.has_log:
+            self._commit("bronze/events", None)
+            self._commit("bronze/gaps", None)
             return
-        first, last = part.bronze
-        wanted = max(1, TASKS_WANTED // of)
-        size = max(1, min(SEGMENTS_PER_TASK, -(-(last - first + 1) // wanted)))
-        queue_id, payloads = part.horizon.queue_id, self._settings.payloads
-        for start in range(first, last + 1, size):
-            yield FromLog(queue_id, start, min(start + size - 1, last), payloads, part.shard)
+        starts, gaps = self._starts()
+        noticed = f"timestamp_millis({self._warehouse.now_ms()})"
+        rows = [f"({shard or 0}, {first}L, {last}L, {noticed})" for shard, first, last in gaps]
+        if rows:
+            self._spark.sql(
+                f"SELECT * FROM VALUES {', '.join(rows)} AS gaps(shard, first, last, noticed_at)"
+            ).createOrReplaceTempView("gaps")
+        skipped = () if self._plan.payloads else _WITHOUT_PAYLOADS
+        self._source(
+            Table.EVENTS, "events", skipped, **{"from": starts, "to": self._positions("bronze", self._plan.to)}
+        )
+        self._commit("bronze/events", models()["bronze/events"].query)
+        self._commit("bronze/gaps", models()["bronze/gaps"].query if rows else None)
+        self._count(events=self._rows("bronze/events"), gaps=tuple((first, last) for _, first, last in gaps))
 
-    def _perform(self, change: Change, tasks: Sequence[Task]) -> tuple[dict[str, list[File]], list[AddedRows]]:
-        """Run tasks; returns the files that they wrote, by purpose, and the sums to add to gold."""
-        work = Tasks(self._queue, self._warehouse.store_ref, change.stamp, tasks)
-        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
-        written: dict[str, list[File]] = {}
-        added: list[AddedRows] = []
-        for row in numbers.mapInArrow(work, FILES_DDL).collect():
-            if row.tag == ADDED:
-                added.append(msgspec.json.decode(row.file, type=AddedRows))
-            else:
-                written.setdefault(row.tag, []).append(msgspec.json.decode(row.file, type=File))
-        return written, added
+    def _starts(self) -> tuple[str, list[tuple[int | None, int, int]]]:
+        """The positions after which events are read; and the gaps before them: what the log has dropped."""
+        if self._settings.on_gone is OnGone.FAIL:
+            refuse_gaps(self._cursor, self._sight)
+        read = {shard: self._cursor.of(shard).bronze for shard in self._sight.shards}
+        floors = {shard: one.floor for shard, one in self._sight.shards.items()}
+        gaps = [(shard, read[shard] + 1, floors[shard]) for shard in read if read[shard] < floors[shard]]
+        return _positions({shard: max(read[shard], floors[shard]) for shard in read}), gaps
 
-    # --- Gold ---
+    def _silver(self) -> None:
+        span = {"from": self._positions("position", self._cursor), "to": self._positions("position", self._plan.to)}
+        self._source(Table.ARCHIVE, "archive", ("payload", "result", "headers", "hour"), **span)
+        self._commit("silver/jobs", models()["silver/jobs"].query)
+        self._view("silver/jobs", self._new("silver/jobs"))
+        self._commit("silver/attempts", models()["silver/attempts"].query)
+        as_of = self._as_of()
+        self._source(Table.JOBS, "jobs", ("payload", "headers"), **({} if as_of is None else {"asOf": as_of}))
+        self._commit("silver/queue", models()["silver/queue"].query, replaced=self._logs["silver/queue"].files())
+        self._count(
+            jobs=self._rows("silver/jobs"),
+            attempts=self._rows("silver/attempts"),
+            queued=sum(one.rows for one in self._logs["silver/queue"].files()),
+        )
 
-    def _gold(
-        self, change: Change, written: Mapping[str, list[File]], added: Sequence[AddedRows], *, rebuild: bool
-    ) -> list[File]:
-        merges = list(_merges(change, added, rebuild=rebuild))
-        with ThreadPoolExecutor(1) as beside:
-            requests_ = beside.submit(self._requests, change, written, rebuild=rebuild)
-            done = self._perform(change, merges)[0] if merges else {}
-            requested, replaced = requests_.result()
-        replaced |= {file.key for file in done.pop(REPLACED, [])}
-        done[requests.TABLE] = requested
-        for table in GOLD:
-            if rebuild:
-                change.replace(table, columns(table), done.get(table, []))
-            else:
-                change.add(table, columns(table), done.get(table, []), instead=replaced)
-        return [file for some in done.values() for file in some]
+    def _as_of(self) -> str | None:
+        """The jobs as of the plan's position; as of now if that is gone by now, or there is no log."""
+        if not self._plan.has_log:
+            return None
+        with Scan(self._queue.url, options=self._queue.options) as scan:
+            try:
+                scan.plan_jobs(_shards(self._plan.to, "position"), splits=1)
+            except HistoryGoneError:
+                return None
+        return self._positions("position", self._plan.to)
 
-    def _requests(
-        self, change: Change, written: Mapping[str, list[File]], *, rebuild: bool
-    ) -> tuple[list[File], set[str]]:
-        """Returns the files written, and the keys that they replace."""
-        spark, store_ref, before = self._spark, self._warehouse.store_ref, change.manifest
-        events = [*(before("bronze/events").files if rebuild else ()), *written.get("bronze/events", [])]
-        if not events:
-            return [], set()
-        jobs = [*(before("silver/jobs").files if rebuild else ()), *written.get("silver/jobs", [])]
-        queue = [*written.get("silver/queue", []), *before("silver/queue").files]
-        known = [
-            frame(spark, store_ref, files, {name: TABLES[table].columns[name].type for name in requests.WHOSE})
-            for table, files in (("silver/jobs", jobs), ("silver/queue", queue))
-        ]
-        chosen = {name: TABLES["bronze/events"].columns[name].type for name in requests.EVENTS}
-        added = requests.added(spark, frame(spark, store_ref, events, chosen), known)
-        dates = sorted({file.date for file in events})
-        old = [] if rebuild else before(requests.TABLE).of(dates)
-        there = frame(spark, store_ref, old, columns(requests.TABLE))
-        merged = requests.merged(spark, added, there, self._settings.put_dollars)
-        files = change.write(requests.in_order(merged, len(dates)), requests.TABLE)
-        return files, {file.key for file in old}
+    # --- Gold: the hours that changed ---
+
+    def _gold(self) -> None:
+        touched = self._touched()
+        event_hours = self._event_hours()
+        since = min((hour for hour in (*(touched or ()), *(event_hours or ())) if hour is not None), default=EVER)
+        if touched is None or event_hours is None:
+            since = EVER
+        first = str(since.date())
+        for name in ("silver/jobs", "silver/attempts"):
+            self._view(name, [one for one in self._logs[name].files() if one.last >= first])
+        self._view("silver/queue", self._logs["silver/queue"].files())
+        self._describe_run(since)
+        self._count(hours=len(touched or ()))
+        for name in GOLD:
+            self._say(name)
+            hours = event_hours if name == "gold/requests" else touched
+            if name == "gold/requests":
+                dates = None if hours is None else {str(hour.date()) for hour in hours}
+                self._view("bronze/events", self._dated("bronze/events", dates))
+            if name == "gold/depth" and hours:
+                hours = _since(min(hours), from_ms(self._plan.to.as_of_ms))
+            self._replace(models()[name], hours)
+        self._own(touched)
+        self._say("the root")
+
+    def _own(self, touched: Sequence[datetime] | None) -> None:
+        """The models of users, by whole dates. One that missed a run is computed from everything."""
+        for model in self._settings.models.values():
+            hours = None if self._logs[model.name].run < self._before.root.run else touched
+            dates = None if hours is None else {str(hour.date()) for hour in hours}
+            for name in self._models:
+                files = self._dated(name, dates)
+                if name in SILVER and dates:
+                    files = [one for one in self._logs[name].files() if one.last >= min(dates)]
+                self._view(name, files)
+            self._replace(model, hours, by="date")
+
+    def _touched(self) -> list[datetime] | None:
+        """The hours whose figures change; None for all of them."""
+        if self._plan.rebuild or (not self._before.files("silver/queue") and not self._before.files("silver/jobs")):
+            return None
+        self._view("silver/jobs", self._new("silver/jobs"), name="new_jobs")
+        self._view("silver/queue", self._logs["silver/queue"].files(), name="new_queue")
+        self._view("silver/queue", self._before.files("silver/queue"), name="old_queue")
+        touched = self._hours(text("touched"))
+        # Its last minute was not over.
+        last = from_ms(self._cursor.as_of_ms).replace(minute=0, second=0, microsecond=0)
+        return touched if touched is None else sorted({*touched, last})
+
+    def _event_hours(self) -> list[datetime] | None:
+        if self._plan.rebuild:
+            return None
+        self._view("bronze/events", self._new("bronze/events"))
+        return self._hours("SELECT DISTINCT date_trunc('HOUR', at) AS hour FROM bronze_events")
+
+    def _hours(self, query: str) -> list[datetime] | None:
+        rows = self._spark.sql(f"SELECT unix_millis(hour) AS ms FROM ({query})").collect()
+        found = sorted(from_ms(row["ms"]) for row in rows)
+        return found if len(found) <= HOURS_LISTED else None
+
+    def _replace(self, model: Model, hours: Sequence[datetime] | None, *, by: str = "hour") -> None:
+        """Compute the rows of these hours, or all; the other rows of their dates stay."""
+        log = self._logs[model.name]
+        if hours == []:
+            self._commit(model.name, None)
+            return
+        there = log.files()
+        if hours is None:
+            self._commit(model.name, _written(model, model.query), replaced=there)
+        else:
+            dates = {str(hour.date()) for hour in hours}
+            replaced = [one for one in there if any(one.first <= date <= one.last for date in dates)]
+            self._view(model.name, replaced, name="kept_rows")
+            listed = ", ".join(f"TIMESTAMP'{hour:%Y-%m-%d %H:%M:%S}Z'" for hour in hours)
+            chosen = f"date_trunc('HOUR', {model.time}) IN ({listed})"
+            if by == "date":
+                chosen = "date IN (" + ", ".join(f"DATE'{date}'" for date in sorted(dates)) + ")"
+            query = f"SELECT * FROM ({model.query}) WHERE {chosen} UNION ALL SELECT * FROM kept_rows WHERE NOT {chosen}"
+            self._commit(model.name, _written(model, query), replaced=replaced)
+            self._view(model.name, self._dated(model.name, dates))
+            return
+        self._view(model.name, log.files())
+
+    # --- Tables ---
+
+    def _commit(self, name: str, query: str | None, *, replaced: Sequence[Known] = ()) -> None:
+        """Write the rows of a query and commit them, unless this run has done so already. Without a query only the
+        run's mark is written: whoever carries out the same plan later then knows that it is too late."""
+        log = self._logs[name]
+        if log.run >= self._plan.run:
+            return
+        files = [] if query is None else write(self._spark.sql(query), self._warehouse.store_ref, name, self._folder)
+        if log.commit(self._plan.run, files, replaced, self._warehouse.now_ms()):
+            self._count(files=len(files), bytes=sum(one.bytes for one in files))
+
+    def _new(self, name: str) -> list[Known]:
+        """The files that this run, or a process that carried out its plan before, has added."""
+        return [one for one in self._logs[name].files() if one.path.startswith(f"run-{self._plan.run:09d}-")]
+
+    def _dated(self, name: str, dates: Collection[str] | None) -> list[Known]:
+        files = self._logs[name].files()
+        return files if dates is None else [f for f in files if any(f.first <= date <= f.last for date in dates)]
+
+    def _rows(self, name: str) -> int:
+        return sum(one.rows for one in self._new(name))
+
+    def _view(self, table: str, files: Sequence[Known], *, name: str | None = None) -> None:
+        model = self._models[table]
+        columns = {column: about.type for column, about in model.columns.items()}
+        found = frame(self._spark, self._warehouse.store_ref, table, [one.path for one in files], columns)
+        found.createOrReplaceTempView(name or model.view)
+
+    def _source(self, table: Table, view: str, without: Collection[str], **options: str) -> None:
+        """A table of the queue as a view, without columns that are costly and not needed."""
+        columns = {name: kind for name, kind in COLUMNS[table].items() if name not in without}
+        reader = self._spark.read.format("casque").schema(ddl(columns)).option("table", table)
+        for name, value in self._queue.options.items():
+            reader = reader.option(f"store.{name}", value)
+        df = reader.options(**options).load(self._queue.url)
+        for name in without:
+            df = df.selectExpr("*", f"CAST(NULL AS {COLUMNS[table][name]}) AS `{name}`")
+        df.createOrReplaceTempView(view)
+
+    def _describe_run(self, since: datetime) -> None:
+        """What models need to know of the run itself: the view `run`, of one row."""
+        columns = {
+            "as_of": f"timestamp_millis({self._plan.to.as_of_ms})",
+            "since": f"TIMESTAMP'{since:%Y-%m-%d %H:%M:%S}Z'",
+            "put_dollars": f"{self._plan.put_dollars!r}D",
+        }
+        one = self._spark.sql("SELECT " + ", ".join(f"{value} AS {name}" for name, value in columns.items()))
+        one.createOrReplaceTempView("run")
+
+    def _positions(self, what: str, cursor: Cursor) -> str:
+        return _positions({shard: getattr(cursor.of(shard), what) for shard in self._sight.shards})
+
+    def _count(self, **more: Any) -> None:
+        self._summary = _added(self._summary, Summary(self._summary.before, self._summary.position, **more))
 
     def _say(self, what: str) -> None:
-        self._progress(what, self._step, len(STEPS))
         self._step += 1
+        self._progress(what, self._step, len(STEPS))
 
 
-async def archived_since(store: Store, sight: Sight, cursor: Cursor) -> dict[int | None, list[ArchiveObject]]:
-    """The new archive objects of each shard."""
-    room = asyncio.Semaphore(AT_ONCE)
+def _written(model: Model, query: str) -> str:
+    """In files of a good size, each date together and sorted."""
+    return f"SELECT /*+ REBALANCE(date) */ * FROM ({query}) SORT BY date, {', '.join(model.unique)}"
 
-    async def one(shard: int | None, horizon: Horizon) -> list[ArchiveObject]:
+
+def _since(first: datetime, last: datetime) -> list[datetime]:
+    """All hours from one to another: a level that changes stays changed."""
+    count = max(0, (last - first) // timedelta(hours=1)) + 1
+    return [first + timedelta(hours=number) for number in range(count)]
+
+
+def _positions(of: Mapping[int | None, int]) -> str:
+    """As the source's options take them."""
+    if None in of:
+        return str(of[None])
+    return msgspec.json.encode({shard_name(shard or 0): position for shard, position in of.items()}).decode()
+
+
+def _shards(cursor: Cursor, what: str) -> int | Mapping[int, int]:
+    if not cursor.shards:
+        return int(getattr(cursor, what))
+    return {int(shard): getattr(one, what) for shard, one in cursor.shards.items()}
+
+
+def refuse_gaps(cursor: Cursor, sight: Sight) -> None:
+    """
+    Raises:
+        HistoryGoneError: the log has dropped commits that follow what was read. A first run starts with what is left.
+    """
+    for shard, horizon in sight.shards.items():
         known = cursor.of(shard)
-        if horizon.position <= known.position:
-            return []
-        async with room:
-            return await archived_between(shard_store(store, shard), known.position, horizon.position, known.hour)
-
-    found = await asyncio.gather(*(one(shard, horizon) for shard, horizon in sight.shards.items()))
-    return dict(zip(sight.shards, found, strict=True))
-
-
-def _merges(change: Change, added: Sequence[AddedRows], *, rebuild: bool) -> Iterator[Merge]:
-    """Merges of several dates of a table each, enough for a few tasks in all."""
-    for table in combine.ADDED:
-        mine = [one for one in added if one.table == table]
-        hours = sorted({hour for one in mine for hour in one.hours})
-        if not hours:
-            continue
-        dates = combine.dates(hours)
-        if table == "gold/depth":
-            # A job counts in every minute from one of its points to the next.
-            dates = list(days(dates[0], dates[-1]))
-        tables = (table, "gold/hours", "gold/fairness") if table == "gold/minutes" else (table,)
-        size = -(-len(dates) // TASKS_WANTED)
-        for start in range(0, len(dates), size):
-            some = dates[start : start + size]
-            first, end = combine.hours_between(some[0], some[-1])
-            # The level at the beginning depends on everything before.
-            since = 0 if table == "gold/depth" else first
-            files = [one.file for one in mine if any(since <= hour < end for hour in one.hours)]
-            before = {} if rebuild else {name: change.manifest(name).of(some) for name in tables}
-            yield Merge(table, some, files, before)
+        if known.queue_id and horizon.has_log and known.bronze < horizon.floor:
+            where = "" if shard is None else f" of shard {shard_name(shard)}"
+            raise HistoryGoneError(
+                f"bronze/events cannot go on: what follows position {known.bronze}{where} (up to {horizon.floor}) was "
+                "collected before it was read, so run the pipeline more often, or go on without it with --on-gone skip "
+                f"(finished jobs come from the archive and miss nothing); position {known.bronze + 1}",
+                horizon.floor + 1,
+            )
 
 
-def _state_tasks(change: Change, plan: _Plan, *, rebuild: bool) -> Iterator[FromState]:
-    """Subtract the rows that `silver/queue` has now; if no more stretches follow, read the queue, all shards as of one
-    moment."""
-    there = change.manifest("silver/queue").files
-    as_of_ms = max(part.horizon.at_ms for part in plan.parts)
-    for part in plan.parts:
-        before = () if rebuild else [file for file in there if file.shard == part.shard]
-        to = part.to if plan.is_last else None
-        if before or to is not None or part.shard is None:
-            yield FromState(to, part.horizon.has_log, before, part.shard, as_of_ms)
+def _added(one: Summary, more: Summary) -> Summary:
+    return Summary(
+        one.before,
+        more.position,
+        one.events + more.events,
+        one.jobs + more.jobs,
+        one.attempts + more.attempts,
+        more.queued or one.queued,
+        one.hours + more.hours,
+        one.files + more.files,
+        one.bytes + more.bytes,
+        (*one.gaps, *more.gaps),
+        one.notes or more.notes,
+    )
 
 
-def _archive_tasks(plan: _Part) -> Iterator[FromArchive]:
-    """Objects of one date per task, as many as make a file of good size."""
-    by_date: dict[str, list[ArchiveObject]] = {}
-    for one in plan.objects:
-        by_date.setdefault(one.hour[:10], []).append(one)
-    size = max(1, min(OBJECTS_PER_TASK, -(-len(plan.objects) // TASKS_WANTED)))
-    for date, some in sorted(by_date.items()):
-        for start in range(0, len(some), size):
-            part = some[start : start + size]
-            first, last = min(one.first for one in part), max(one.last for one in part)
-            yield FromArchive(date, [one.key for one in part], first, last, plan.shard)
-
-
-def _silver_tasks(change: Change) -> Iterator[FromSilver]:
-    """Jobs and attempts separately: their sums are added up anyway."""
-    for file in change.manifest("silver/jobs").files:
-        yield FromSilver([file], [])
-    for file in change.manifest("silver/attempts").files:
-        yield FromSilver([], [file])
-
-
-def _compactions(change: Change) -> Iterator[Compaction]:
-    """Files merge only with others of about their size: so a row is rewritten once for every eightfold growth of its
-    file, and not each time that rows are added to its date."""
-    for table in ("bronze/events", "silver/jobs", "silver/attempts"):
-        manifest = change.manifest(table)
-        alike: dict[tuple[str, int], list[File]] = {}
-        for file in manifest.files:
-            if file.bytes < SMALL_BYTES:
-                alike.setdefault((file.date, _magnitude(file.bytes)), []).append(file)
-        for (date, _), small in alike.items():
-            if len({stamp_of(file.key) for file in small}) < COMPACT_RUNS and len(small) < COMPACT_FILES:
-                continue
-            taken: list[File] = []
-            for file in small:
-                if sum(one.bytes for one in taken) + file.bytes <= COMPACTED_BYTES:
-                    taken.append(file)
-            yield Compaction(table, date, taken, manifest.columns)
-
-
-def _magnitude(size: int) -> int:
-    """Equal for sizes within a factor of eight, and for all tiny ones."""
-    return max(size, TINY_BYTES).bit_length() // 3
-
-
-def _cursor_of(snapshot: Snapshot) -> Cursor:
-    raw: dict[str, Any] = snapshot.root.cursor
-    return msgspec.convert(raw, Cursor) if raw else Cursor()
+def cursor_of(snapshot: Snapshot) -> Cursor:
+    """How far a warehouse is."""
+    return msgspec.convert(snapshot.root.cursor, Cursor) if snapshot.root.cursor else Cursor()

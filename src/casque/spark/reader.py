@@ -92,6 +92,8 @@ def plan(scan: Scan, options: SourceOptions, bounds: Chosen) -> Sequence[Split]:
                 until=asked.until,
                 after=asked.after or 0,
                 upto=asked.upto,
+                start=options.start_from,
+                end=options.upto,
                 splits=options.splits,
                 shards=bounds.shards,
             )

@@ -36,6 +36,8 @@ MEANING = {
     "ended_at": "When the attempt was over.",
     "outcome": "`failed`, `expired`, or of the last one what became of the job: `done`, `dead`, `cancelled`.",
     "last": "Whether the job ended with it.",
+    "waiting": "Whether no worker had it when it ended, so that no attempt ended it.",
+    "result_bytes": "The size of its result; null for none.",
 }
 OTHERWISE = {
     (Table.JOBS, "position"): "The commit as of which this is; the same in every row of a shard.",

@@ -31,11 +31,14 @@ class CasqueDataSource(DataSource):
         return "casque"
 
     def schema(self) -> str:
-        return ddl(SourceOptions.parse(self.options).table)
+        return ddl(SourceOptions.parse(self.options).table)  # files come with their schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from casque.spark.bucket_files import FILES, files_reader
         from casque.spark.reader import CasqueReader
 
+        if FILES in self.options:
+            return files_reader(self.options)
         return CasqueReader(SourceOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
@@ -47,8 +50,11 @@ class CasqueDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from casque.spark.bucket_files import FILES, files_writer
         from casque.spark.sink import batch_writer
 
+        if FILES in self.options:
+            return files_writer(self.options)
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's name

@@ -73,8 +73,23 @@ def column(job: ArchivedJob, name: str) -> Any:
             return job.state.value
         case "tags":
             return list(job.tags) or None
+        case "result_bytes":
+            return None if job.result is None else len(job.result)
+        case "tries":
+            return [attempt(one) for one in job.tries] or None
         case _:
             return getattr(job, name)
+
+
+def attempt(one: ArchivedAttempt) -> dict[str, Any]:
+    return {
+        "claimed_at": one.claimed_at,
+        "ended_at": one.ended_at,
+        "outcome": one.how.value,
+        "worker": one.worker,
+        "token": one.token,
+        "error": one.error,
+    }
 
 
 def columns_of(table: Table) -> st.SearchStrategy[list[str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from casque import Job, Outcome, Queue
 from casque.clock import Random
-from casque.scan.horizon import jobs_at, look_around
+from casque.scan.horizon import look_around
 from casque.state.job_life import FINISHING
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
@@ -42,7 +42,8 @@ async def test_a_job_that_finished_and_is_not_archived_is_not_passed_over(how: s
         horizon = (await look_around(store, lambda _shard: 0)).shards[None]
 
         assert horizon.position == event.position - 1
-        running, _ = await jobs_at(store, horizon.position, has_log=True)
+        async with Queue.open(store, as_of=horizon.position) as then:
+            running = await then.jobs()
         assert [one.id for one in running] == [added.id], "as of the horizon it is in the queue, and not yet finished"
     # Closing the queue archives what has finished: the next pipeline finds the job there.
     after = (await look_around(store, lambda _shard: horizon.position)).shards[None]

@@ -31,13 +31,13 @@ from casque.fields import GAINED
 from casque.journal.log import pace, snapshots
 from casque.ring.numbers import outer
 from casque.scan import Chosen, Scan, Split, Table, arrow_schema
-from casque.service import ArchivedJob, QueueEvent
+from casque.service import ArchivedAttempt, ArchivedJob, QueueEvent
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
 from casque.storage.prefixed import PrefixedStore
 from casque.testing.clock import ManualClock
 from casque.testing.gated import GatedStore
-from casque.types import JobRecord
+from casque.types import Attempt, JobRecord
 from simulation.known_history import write_known_history
 from tests.spark.histories import play, resized, ring_of
 
@@ -113,8 +113,15 @@ def job_row(job: JobRecord, position: int, now_ms: int) -> Row:
         "error": job.error,
         "max_crashes": spec.max_crashes,
         "fifo": spec.fifo,
+        "crashes": job.crashes,
+        "tries": [attempt_row(one, moment(one.claimed_ms), moment(one.ended_ms)) for one in job.tries] or None,
         **{field.name: list(getattr(spec, field.name)) or None for field in GAINED},
     }
+
+
+def attempt_row(one: Attempt | ArchivedAttempt, claimed_at: datetime | None, ended_at: datetime | None) -> Row:
+    told = {"outcome": one.how.value, "worker": one.worker, "token": one.token, "error": one.error}
+    return {"claimed_at": claimed_at, "ended_at": ended_at, **told}
 
 
 def moment(ms: int | None) -> datetime | None:
@@ -463,6 +470,8 @@ def archived(store: Any, clock: ManualClock, **asked: Any) -> list[Row]:
         row |= {"hour": job.finished_at.replace(minute=0, second=0, microsecond=0)}
         row |= {"payload_bytes": len(job.payload) if job.blob_bytes is None else job.blob_bytes}
         row |= {"payload": job.payload if job.blob_bytes is None else None}
+        row |= {"result_bytes": None if job.result is None else len(job.result)}
+        row |= {"tries": [attempt_row(one, one.claimed_at, one.ended_at) for one in job.tries] or None}
         row |= {field.name: list(getattr(job, field.name)) or None for field in GAINED}
         found.append(row)
     return found
@@ -631,7 +640,11 @@ def of_shards(store: MemoryStore, clock: ManualClock, plan: Callable[[Scan], lis
     for shard in range(4):
         with Scan(PrefixedStore(store, shard_prefix(shard)), clock=clock) as scan:
             for row in rows(scan, plan(scan), table):
-                numbers = {name: outer(row[name], shard) for name in ("sequence", "token") if row.get(name) is not None}
+                numbers: Row = {
+                    name: outer(row[name], shard) for name in ("sequence", "token") if row.get(name) is not None
+                }
+                if row.get("tries"):
+                    numbers["tries"] = [{**one, "token": outer(one["token"], shard)} for one in row["tries"]]
                 found.append({**row, "shard": shard, **numbers})
     return found
 
@@ -650,6 +663,10 @@ def test_the_tables_of_a_ring_are_those_of_its_shards_in_numbers_of_the_ring(clo
         attempts = rows(scan, scan.plan_archive(table=Table.ATTEMPTS), Table.ATTEMPTS)
         earlier = rows(scan, scan.plan_jobs(then), Table.JOBS)
         some = rows(scan, scan.plan_events(start={0: 3, 1: 2}, end={0: 5, 1: 2}), Table.EVENTS)
+        late = rows(scan, scan.plan_archive(start={0: 1, 1: 2**40, 2: 2**40, 3: 2**40}, end={0: 2**40}), Table.ARCHIVE)
+    with Scan(store, clock=clock) as fresh:
+        assert rows(fresh, fresh.plan_events(start={0: 3, 1: 2}, end={0: 5, 1: 2}), Table.EVENTS) == some
+    with Scan(store, clock=clock) as scan:
         with pytest.raises(InvalidInputError, match="each of the 4 shards of this ring has positions of its own"):
             scan.plan_jobs(3)
         with pytest.raises(RingError):
@@ -661,6 +678,7 @@ def test_the_tables_of_a_ring_are_those_of_its_shards_in_numbers_of_the_ring(clo
     assert archive == of_shards(store, clock, lambda one: list(one.plan_archive()), Table.ARCHIVE)
     assert attempts == of_shards(store, clock, lambda one: list(one.plan_archive(table=Table.ATTEMPTS)), Table.ATTEMPTS)
     assert {(row["shard"], row["position"]) for row in some} == {(0, 4), (0, 5)}
+    assert late == [row for row in archive if row["shard"] == 0 and row["position"] > 1] != []
     assert {row["token"] for row in events if row["kind"] == "ringed"} == {None}
     records, finished = asyncio.run(asked())
     assert sorted((row["sequence"], row["token"], row["id"]) for row in jobs) == sorted(

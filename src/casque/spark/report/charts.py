@@ -7,12 +7,11 @@ no number is in a chart alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
 
-from casque.spark import sketch
 from casque.spark.report.markup import Markup, joined, tag
 from casque.spark.report.period import DAY_MS, HOUR_MS, Period, at_utc
 from casque.spark.report.scales import (
@@ -114,17 +113,17 @@ def _line(line: Line, x: Scale, y: Scale, label: Callable[[float], str]) -> Mark
 
 
 def histogram(title: str, counts: dict[int, int]) -> Markup | None:
-    """The distribution of spans in a sketch. None if it is empty."""
+    """The distribution of spans, counted by the longest of each bar. None if there are none."""
     if not counts:
         return None
-    spans = {bucket: max(sketch.value(bucket), 1.0) for bucket in counts}
+    spans = {most: max(float(most), 1.0) for most in counts}
     ticks = span_ticks(min(spans.values()), max(spans.values()))
     x = Scale(ticks[0], ticks[-1], LEFT, WIDTH - RIGHT, log=True)
     bars = 60
     width = (WIDTH - RIGHT - LEFT) / bars
     heights = [0] * bars
-    for bucket, count in counts.items():
-        heights[min(int((x(spans[bucket]) - LEFT) / width), bars - 1)] += count
+    for most, count in counts.items():
+        heights[min(int((x(spans[most]) - LEFT) / width), bars - 1)] += count
     steps = nice_ticks(max(heights), whole=True)
     y = Scale(0, steps[-1], HEIGHT - BOTTOM, TOP)
     ratio = (ticks[-1] / ticks[0]) ** (1 / bars)
@@ -152,7 +151,7 @@ def histogram(title: str, counts: dict[int, int]) -> Markup | None:
     return _svg(title, HEIGHT, _grid(y, steps, number, "how many"), *drawn, *marks, under)
 
 
-def heat_map(title: str, values: dict[int, float], period: Period, label: Callable[[float], str]) -> Markup | None:
+def heat_map(title: str, values: Mapping[int, float], period: Period, label: Callable[[float], str]) -> Markup | None:
     """A row for each day and a column for each hour; values by the start of the hour. None without any."""
     if not values:
         return None

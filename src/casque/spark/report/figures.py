@@ -13,14 +13,15 @@ from casque.spark.report.period import Period
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """How long something took. Percentiles come from sketches and are accurate to 1 %."""
+    """How long something took. Percentiles come from sketches: exact for a few hundred values, and within 2 % of the
+    rank for more."""
 
     count: int = 0
     sum_ms: int = 0
     mean_ms: float | None = None
-    p50_ms: float | None = None
-    p90_ms: float | None = None
-    p99_ms: float | None = None
+    p50_ms: int | None = None
+    p90_ms: int | None = None
+    p99_ms: int | None = None
     max_ms: int | None = None
 
 
@@ -137,8 +138,9 @@ class Figures(msgspec.Struct, frozen=True):
 
     period: Period
     total: Tally
-    wait_sketch: dict[int, int]
-    run_sketch: dict[int, int]
+    wait_histogram: dict[int, int]
+    """How many waits were at most so many milliseconds, and more than the entry before."""
+    run_histogram: dict[int, int]
     over_time: tuple[Moment, ...]
     """By step; steps without events are left out."""
     hours: tuple[Moment, ...]

@@ -10,11 +10,13 @@ import msgspec
 
 from casque.clock import Clock, SystemClock
 from casque.errors import InvalidInputError
+from casque.spark.pipeline import cursor_of
 from casque.spark.report.figures import Figures
 from casque.spark.report.headline import Comparison, compare
 from casque.spark.report.page import Origin, page
 from casque.spark.report.period import Period, checked, minute_ms
 from casque.spark.report.queries import Progress, collect, extent
+from casque.spark.source import register
 from casque.spark.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -93,13 +95,17 @@ class _Tables:
     """One version of a warehouse: the pipeline may continue meanwhile."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
-        self._spark = spark
+        self._spark = spark.newSession()  # its own views, and days as in the warehouse
+        self._spark.conf.set("spark.sql.session.timeZone", "UTC")
+        register(self._spark)
         self._snapshot = warehouse.snapshot()
         if not self._snapshot.root.tables:
             raise InvalidInputError(
                 f"there is no warehouse at {_name(warehouse)}: make one with "
                 f"`casque pipeline run QUEUE {_name(warehouse)}`"
             )
+
+        self.as_of_ms = cursor_of(self._snapshot).as_of_ms
 
     def __call__(self, table: str, period: Period | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         dates = None if period is None else _dates(period)

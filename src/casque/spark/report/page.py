@@ -164,8 +164,8 @@ def _depth(figures: Figures) -> Markup:
 def _latency(figures: Figures) -> Markup:
     parts: list[Markup] = []
     for title, about, of, counts in (
-        ("Wait", "From due to first claimed, of the jobs that finished.", _wait, figures.wait_sketch),
-        ("Run time", "From claimed to ended, of every attempt.", _run, figures.run_sketch),
+        ("Wait", "From due to first claimed, of the jobs that finished.", _wait, figures.wait_histogram),
+        ("Run time", "From claimed to ended, of every attempt.", _run, figures.run_histogram),
     ):
         parts.append(tag("h3", title))
         parts.append(tag("p", about, class_="soft"))
@@ -185,7 +185,7 @@ def _latency(figures: Figures) -> Markup:
     return _section(
         "latency",
         "Latency",
-        f"Percentiles come from sketches that were merged, and are true to 1 %. A point stands for "
+        f"Percentiles come from sketches that were merged, and are true to 2 % of the rank. A point stands for "
         f"{span(figures.period.step_ms)}.",
         *parts,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from casque.spark import sketch
+from casque.spark.models import text
 from casque.spark.report.figures import (
     Cost,
     DeadLetters,
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 class Tables(Protocol):
     """Reads tables of a warehouse by name: the dates of a period, or all, and some columns, or all."""
 
+    as_of_ms: int
+    """The moment that the warehouse describes."""
+
     def __call__(self, table: str, period: Period | None = None, columns: Sequence[str] | None = None) -> DataFrame: ...
 
 
@@ -44,6 +47,9 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 DEAD_LETTERS_MAX = 100
 COUNTS = ("enqueued", "finished", "done", "dead", "cancelled", "retried", "attempts", "failed")
 SPANS = ("wait", "run")
+DEPTHS = ("scheduled", "waiting", "running")
+EDGES_MS = (0, *sorted({round(10 ** (power / 10)) for power in range(101)}))
+"""Of the bars of a histogram: up to 115 days."""
 
 
 def _silent(_what: str) -> None:
@@ -79,6 +85,7 @@ class _Questions:
     def __init__(self, tables: Tables, period: Period, known: Period) -> None:
         self._tables = tables
         self._period = period
+        self._histograms: dict[str, dict[int, int]] = {}
         self._reaches_the_end = period.to_ms >= known.to_ms
         # There is no data beyond the known period: covering all known minutes of an hour covers the hour.
         self._by_hours = all(
@@ -108,8 +115,8 @@ class _Questions:
         return Figures(
             self._period,
             total,
-            self._sketches.get("wait", {}),
-            self._sketches.get("run", {}),
+            self._histograms.get("wait", {}),
+            self._histograms.get("run", {}),
             _moments(tallies["step"]),
             _moments(tallies["hour"]),
             _ranked(tallies["entrypoint"]),
@@ -127,59 +134,36 @@ class _Questions:
 
     def _tallies(self, progress: Progress) -> dict[str, dict[Any, Tally]]:
         """By dimension and key."""
-        step_ms = self._period.step_ms
-        hourly = self._by_hours and step_ms >= HOUR_MS
+        hourly = self._by_hours and self._period.step_ms >= HOUR_MS
         time = "hour" if hourly else "minute"
         rows = self._touched("gold/hours") if hourly else self._of("gold/minutes", "minute")
-        counts = self._counts(rows, time)
         progress("merging sketches")
-        spreads = self._spreads(rows, time)
         tallies: dict[str, dict[Any, Tally]] = {name: {} for name in ("all", "step", "hour", "entrypoint", "zone")}
-        for row in counts:
-            wait, run = (_spread(row, span, spreads.get((row["dimension"], row["key"], span))) for span in SPANS)
-            tallies[row["dimension"]][row["key"]] = _tally(row, wait, run)
+        for row in self._sums(rows, time):
+            tallies[row["dimension"]][row["key"]] = _tally(row)
+            if row["dimension"] == "all":
+                self._histograms = {span: _histogram(row, span) for span in SPANS}
         return tallies
 
-    def _counts(self, rows: DataFrame, time: str) -> list[Row]:
+    def _sums(self, rows: DataFrame, time: str) -> list[Row]:
+        """Sums of counts, and percentiles from the merged sketches of all rows of a key."""
         from pyspark.sql import functions as f
 
         sums = [*COUNTS, *(f"{span}_{what}" for span in SPANS for what in ("count", "ms_sum"))]
-        return (
-            rows.select(self._divided(time), *sums, *(f"{span}_ms_max" for span in SPANS))
+        merged = (
+            rows.select(
+                self._divided(time), *sums, *(f"{span}_{what}" for span in SPANS for what in ("ms_max", "sketch"))
+            )
             .groupBy("d.dimension", "d.key")
             .agg(
                 *(f.sum(name).alias(name) for name in sums),
                 *(f.max(f"{span}_ms_max").alias(f"{span}_ms_max") for span in SPANS),
+                *(f.expr(f"kll_merge_agg_bigint({span}_sketch)").alias(f"{span}_sketch") for span in SPANS),
             )
-            .collect()
         )
-
-    def _spreads(self, rows: DataFrame, time: str) -> dict[tuple[str, str | None, str], dict[str, float]]:
-        """Percentiles, from the merged sketches of all rows of a key."""
-        from pyspark.sql import functions as f
-
-        spans = [
-            rows.select("*", f.lit(span).alias("span"), f.explode(f"{span}_sketch").alias("bucket", "n"))
-            for span in SPANS
-        ]
-        merged = (
-            spans[0]
-            .unionAll(spans[1])
-            .select(self._divided(time), "span", "bucket", "n")
-            .groupBy("d.dimension", "d.key", "span", "bucket")
-            .agg(f.sum("n").alias("n"))
-            .groupBy("dimension", "key", "span")
-            .agg(f.expr(sketch.sql_merge("bucket", "n")).alias("sketch"))
-        )
-        answers = merged.select(
-            "dimension",
-            "key",
-            "span",
-            f.when(f.col("dimension") == "all", f.col("sketch")).alias("sketch"),
-            *(f.expr(sketch.sql_quantile("sketch", q)).alias(name) for name, q in QUANTILES.items()),
-        ).collect()
-        self._sketches = {row["span"]: dict(sorted(row["sketch"].items())) for row in answers if row["sketch"]}
-        return {(row["dimension"], row["key"], row["span"]): row.asDict() for row in answers}
+        quantiles = [_of_sketch(span, "quantile", QUANTILES.values(), "D") for span in SPANS]
+        ranks = [_of_sketch(span, "rank", EDGES_MS, "L", " AND dimension = 'all'") for span in SPANS]
+        return merged.selectExpr("*", *quantiles, *ranks).drop("wait_sketch", "run_sketch").collect()
 
     def _divided(self, time: str) -> Column:
         """Repeat each row for every dimension, with keys as text so that they fit into one column."""
@@ -200,39 +184,24 @@ class _Questions:
     # --- The rest ---
 
     def _depth(self) -> tuple[tuple[Depth, ...], Standing]:
-        from pyspark.sql import functions as f
-
-        states = ("scheduled", "waiting", "running")
-        at = f.unix_millis("minute")
-        minutes = self._of("gold/depth", "minute").groupBy(at.alias("at"))
-        rows = (
-            minutes.agg(
-                *(f.sum(state).alias(state) for state in states),
-                *(f.sum(f"{state}_ms").alias(f"{state}_ms") for state in states),
-            )
-            .groupBy(_floor(f.col("at"), self._period.step_ms).alias("step"))
-            .agg(
-                *(f.sum(f"{state}_ms").alias(f"{state}_ms") for state in states),
-                f.max("waiting").alias("waiting_max"),
-                f.max(f.struct("at", *states)).alias("last"),
-            )
-            .collect()
-        )
-        by_step = {row["step"]: row for row in rows}
+        period = self._period
+        # Levels are carried on from the first minute of the day in which the period begins.
+        depth = self._tables("gold/depth", period)
+        depth.createOrReplaceTempView("gold_depth")
+        given = {"from_ms": period.from_ms, "to_ms": period.to_ms, "step_ms": period.step_ms}
+        given["as_of_ms"] = self._tables.as_of_ms
+        by_step = {row["step"]: row for row in depth.sparkSession.sql(text("report_depth"), given).collect()}
         standing = Standing()
         points = []
-        for step in self._period.steps:
+        for step in period.steps:
             row = by_step.get(step)
             if row is None:
                 points.append(Depth(step, 0.0, 0.0, 0.0, 0))
                 continue
-            scheduled, waiting, running = (
-                row[f"{state}_ms"] / self._period.within(step, self._period.step_ms) for state in states
-            )
+            length_ms = period.within(step, period.step_ms)
+            scheduled, waiting, running = (row[f"{state}_ms"] / length_ms for state in DEPTHS)
             points.append(Depth(step, scheduled, waiting, running, row["waiting_max"]))
-            # A minute without jobs has no row: the last row counts only if it is that of the last minute.
-            if row["last"]["at"] == self._period.to_ms - MINUTE_MS:
-                standing = Standing(*(row["last"][state] for state in states))
+            standing = Standing(*row["last"])
         return tuple(points), standing
 
     def _standing_now(self) -> Standing:
@@ -378,7 +347,14 @@ def _floor(at_ms: Column, step_ms: int) -> Column:
     return f.floor(at_ms / step_ms) * step_ms
 
 
-def _tally(row: Row, wait: Spread, run: Spread) -> Tally:
+def _of_sketch(span: str, what: str, values: Iterable[float], kind: str, only: str = "") -> str:
+    """Quantiles, or ranks, of a sketch; null if it is empty, because Spark refuses to look into such."""
+    listed = ", ".join(f"{value}{kind}" for value in values)
+    asked = f"kll_sketch_get_{what}_bigint({span}_sketch, array({listed}))"
+    return f"IF({span}_count > 0{only}, {asked}, NULL) AS {span}_{what}s"
+
+
+def _tally(row: Row) -> Tally:
     counts = {name: row[name] for name in COUNTS}
     ended = row["done"] + row["dead"]
     return Tally(
@@ -386,17 +362,25 @@ def _tally(row: Row, wait: Spread, run: Spread) -> Tally:
         retry_rate=row["retried"] / ended if ended else None,
         failure_rate=row["dead"] / ended if ended else None,
         attempt_failure_rate=row["failed"] / row["attempts"] if row["attempts"] else None,
-        wait=wait,
-        run=run,
+        wait=_spread(row, "wait"),
+        run=_spread(row, "run"),
     )
 
 
-def _spread(row: Row, span: str, percentiles: dict[str, float] | None) -> Spread:
+def _spread(row: Row, span: str) -> Spread:
     count, total_ms = row[f"{span}_count"] or 0, row[f"{span}_ms_sum"] or 0
-    if not count or percentiles is None:
+    if not count:
         return Spread()
-    quantiles = {f"{name}_ms": percentiles[name] for name in QUANTILES}
+    quantiles = dict(zip((f"{name}_ms" for name in QUANTILES), row[f"{span}_quantiles"], strict=True))
     return Spread(count, total_ms, total_ms / count, max_ms=row[f"{span}_ms_max"], **quantiles)
+
+
+def _histogram(row: Row, span: str) -> dict[int, int]:
+    """How many spans are at most as long as each edge, and longer than the edge before."""
+    count = row[f"{span}_count"] or 0
+    upto = [round(rank * count) for rank in row[f"{span}_ranks"] or ()]
+    each = zip(EDGES_MS, upto, [0, *upto], strict=False)
+    return {edge: more - less for edge, more, less in each if more > less}
 
 
 def _moments(tallies: dict[str, Tally]) -> tuple[Moment, ...]:

@@ -26,7 +26,7 @@ from casque.clock import Random
 from casque.errors import InvalidInputError
 from casque.service import Outcome
 from casque.spark.executor import settle_in
-from casque.spark.parquet import File
+from casque.spark.files import File
 from casque.spark.work.options import Kind
 from casque.spark.work.parcels import answer_packed, jobs_table, pieces, unpacked
 from casque.spark.work.results import Keeping
@@ -74,7 +74,7 @@ class Calling(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, terms=terms)
 
     def _written(self, keeping: Keeping, rows: pa.Table) -> File:
-        return keeping.writer.store_ref.run(lambda store: keeping.write(store, rows))
+        return keeping.warehouse.run(lambda store: keeping.write(store, rows))
 
     def crashed(self, job: Job[Any], error: str, _rng: Random) -> Outcome:
         """Outcome of a job whose process died. The queue decides how long it waits."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from casque.client.job import Job
 from casque.clock import Random
 from casque.service import Outcome
-from casque.spark.parquet import File
+from casque.spark.files import File
 from casque.spark.work.calling import BACK, Calling
 from casque.spark.work.functions import Functions
 from casque.spark.work.parcels import answer_unpacked, packed, pieces

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from casque.clock import SystemClock
-from casque.errors import CASConflictError, InvalidInputError
+from casque.clock import SystemClock, new_nonce, system_random
+from casque.errors import InvalidInputError
 from casque.scan.arrow_types import INSTANT, arrow_schema, arrow_type
-from casque.spark.parquet import File, Writer
-from casque.spark.warehouse import Warehouse, stamp
+from casque.spark.bucket_files import put
+from casque.spark.delta import DeltaLog
+from casque.spark.files import File, frame
+from casque.spark.store_ref import StoreRef
 from casque.storage.port import Store
 
 if TYPE_CHECKING:
@@ -36,14 +37,15 @@ OWN = {
     "entrypoint": "string",
     "finished_at": "timestamp",
 }
-TRIES_MAX = 100
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class Keeping(msgspec.Struct, frozen=True):
     """How a task keeps results; sent with the handler."""
 
-    writer: Writer
+    warehouse: StoreRef
+    table: str
+    folder: str
     columns: dict[str, str]
     """The columns that handlers fill."""
 
@@ -102,12 +104,12 @@ class Keeping(msgspec.Struct, frozen=True):
         return self._with_jobs(found, pa.table(columns, schema=self.schema))
 
     async def write(self, store: Store, rows: pa.Table) -> File:
-        day = pc.strftime(rows.column("finished_at")[0], "%Y-%m-%d").as_py()
-        return await self.writer.write(store, day, rows)
+        return await put(store, self.table, self.folder, str(rows.column("date")[0].as_py()), rows)
 
     def _with_jobs(self, jobs: pa.Table, given: pa.Table) -> pa.Table:
         now = pa.scalar(SystemClock().wall_ms() * 1000, pa.int64()).cast(INSTANT)
         own = {
+            "date": pa.repeat(now.cast(pa.timestamp("us")).cast(pa.date32()), jobs.num_rows),
             "job_id": jobs.column("id"),
             "token": jobs.column("token"),
             "attempt": jobs.column("attempts"),
@@ -127,7 +129,7 @@ class ResultsTable:
         Raises:
             InvalidInputError: no such store, or a column has a type that cannot be kept.
         """
-        self._warehouse = Warehouse(url, options)
+        self._warehouse = StoreRef(url, options)
         self._table = table
         columns = dict(PLAIN) if schema is None else dict(spark.createDataFrame([], schema).dtypes)
         if taken := [name for name in columns if name in OWN]:
@@ -135,30 +137,20 @@ class ResultsTable:
         for kind in columns.values():
             arrow_type(kind)
         self._given = columns
-        self._columns = {**OWN, **columns}
-        self._warehouse.begin().check_columns(table, self._columns)
+        self._log = DeltaLog(self._warehouse, table, {**OWN, **columns}, "the result of one claim")
+        self._log.check_columns()
 
     def keeping(self) -> Keeping:
-        """For one trip. File names contain when it began: a warehouse deletes old files that no manifest names."""
-        writer = Writer(self._warehouse.store_ref, self._table, stamp(self._warehouse.now_ms()))
-        return Keeping(writer, self._given)
+        """For one trip."""
+        return Keeping(self._warehouse, self._table, f"trip-{new_nonce(system_random())}", self._given)
 
     def add(self, files: Sequence[File]) -> None:
         """Publish files as part of the table.
 
         Raises:
-            CASConflictError: other writers kept changing the warehouse.
+            CASConflictError: other writers kept changing the table.
         """
-        for left in reversed(range(TRIES_MAX)):
-            change = self._warehouse.begin()
-            change.add(self._table, self._columns, files)
-            try:
-                change.commit()
-                return
-            except CASConflictError:
-                # Losing a race is ordinary: to another batch of this run, another run, the pipeline. The files stay.
-                if not left:
-                    raise
+        self._log.append(files, SystemClock().wall_ms())
 
 
 def results(
@@ -178,7 +170,9 @@ def results(
     Raises:
         InvalidInputError: there is no such table, or no such store.
     """
-    rows = Warehouse(warehouse, options).read(spark, table)
+    place = StoreRef(warehouse, options)
+    log = DeltaLog(place, table, OWN, "")
+    rows = frame(spark, place, table, [one.path for one in log.files()], log.columns())
     if queue is None:
         return rows
     from casque.spark.source import register

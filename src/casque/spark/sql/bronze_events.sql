@@ -1,0 +1,38 @@
+-- bronze/events: one event of the change feed, as it was committed
+-- unique: shard, position, index
+-- time: at
+-- date date: the day of `at`, in UTC
+-- shard int: which shard of a ring; 0 of a queue without shards
+-- position bigint: the commit
+-- index int: its place in the commit
+-- at timestamp: the time of the commit
+-- kind string: what happened: added, claimed, acked, nacked, ...
+-- job_id string: to which job
+-- entrypoint string: of an added job
+-- zone string: of an added job
+-- priority bigint: of an added job
+-- payload binary: of an added job; null unless the pipeline keeps payloads
+-- payload_bytes bigint: the size of the payload
+-- key string: of an added job
+-- headers map<string,string>: of an added job
+-- run_at timestamp: of an added job
+-- max_attempts bigint: of an added job
+-- sequence bigint: of an added job
+-- due_at timestamp: when the job becomes due: added, nacked, expired, revived, rescheduled
+-- delayed boolean: whether that is later than the commit
+-- token bigint: of the lease
+-- lease_ms bigint: how long the lease is: claimed
+-- worker string: who claimed it
+-- error string: what went wrong: nacked, died
+-- result binary: of an acked job; null unless the pipeline keeps payloads
+-- request_id string: of a remembered request
+-- verb string: of a remembered request
+-- count bigint: of a remembered request
+-- epoch bigint: of the leadership that committed it
+-- writer string: who committed it
+-- batch bigint: which of the writer's commits it was
+-- max_crashes bigint: of an added job
+-- fifo boolean: of an added job
+-- tags array<string>: of an added job; null for none
+SELECT to_date(at) AS date, *
+FROM events
