@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from functools import wraps
 
 import msgspec
@@ -238,41 +237,8 @@ def leases_of_zones_not_counted_by_those_who_add(patch: pytest.MonkeyPatch) -> N
 
 
 def surplus_claims_taken_from_whoever_was_told_of_them(patch: pytest.MonkeyPatch) -> None:
-    """What an earlier attempt was given comes last, and goes back if there is more than was asked for."""
-
-    async def wait(
-        self: Walker, shards: Sequence[Shard], asked: Dequeue, wait_s: float, changed: asyncio.Event, _: set[int]
-    ) -> list[JobRecord]:
-        there = [shard for shard in shards if not shard.away]
-        waiting = {asyncio.create_task(self._at(shard, asked, asked.limit, wait_s)): shard for shard in there}
-        away = [shard for shard in shards if shard not in there]
-        watching = asyncio.create_task(self._watch(changed, away, self._clock.monotonic_ms() + wait_s * 1000))
-        over: set[asyncio.Task[list[JobRecord]]] = set()
-        try:
-            while (len(over) < len(waiting) or not waiting) and not watching.done():
-                if any(walker._has_something(one) for one in over):
-                    break
-                left = waiting.keys() - over
-                done, _pending = await asyncio.wait({*left, watching}, return_when=asyncio.FIRST_COMPLETED)
-                over |= left & done
-        except BaseException:
-            self._give_back(await walker._ended(waiting, watching), asked)
-            raise
-        claimed = await walker._ended(waiting, watching)
-        if asked.request_id is not None:
-            again = await self._claimed_before(asked, asked.request_id) or []
-            claimed = list({(job.id, job.token): job for job in (*claimed, *again)}.values())
-        failed = [(shard, one.exception()) for one, shard in waiting.items() if not one.cancelled()]
-        for shard, error in failed:
-            if error is not None and not claimed and not shard.is_away(error):
-                raise error
-        surplus = claimed[asked.limit :]
-        self._give_back(surplus, asked)
-        if asked.request_id is not None:
-            await self._shards.give_back(surplus)
-        return claimed[: asked.limit]
-
-    patch.setattr(Walker, "_wait", wait)
+    """What a shard says that could not be asked before is taken for new, and goes back if it is too much."""
+    patch.setattr(walker, "_was_claimed_here", lambda _job, _unasked: True)
 
 
 def roots_changed_on_a_version_that_another_task_has_read(patch: pytest.MonkeyPatch) -> None:

@@ -192,11 +192,8 @@ class Walker:
         surplus = claimed[asked.limit :]
         self._give_back(surplus, asked)
         if asked.request_id is not None:
-            # Before the answer: a repeated request must get the same jobs, and not these as well. Except jobs that a
-            # shard in `unasked` may have given before: a worker may be running them.
-            await self._shards.give_back(
-                job for job in surplus if (job.id, job.token) in own or inner(job.token)[1] not in unasked
-            )
+            # Before the answer: a repeated request must get the same jobs, and not these as well.
+            await self._shards.give_back(job for job in surplus if _was_claimed_here(job, unasked))
         return claimed[: asked.limit]
 
     async def _watch(self, changed: asyncio.Event, away: list[Shard], until_ms: float) -> None:
@@ -227,6 +224,12 @@ async def _ended(waiting: dict[asyncio.Task[list[JobRecord]], Shard], watching: 
 async def _is_there(shard: Shard) -> bool:
     await shard.at_once(lambda one: one.known(()))
     return True
+
+
+def _was_claimed_here(job: JobRecord, unasked: set[int]) -> bool:
+    """False if it may have been given to an earlier attempt, whose caller may be running it: a shard that could not be
+    asked before answers with what it gave then."""
+    return inner(job.token)[1] not in unasked
 
 
 def _has_something(task: asyncio.Task[list[JobRecord]]) -> bool:
