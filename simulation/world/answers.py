@@ -346,9 +346,17 @@ class Answers:
             lambda: f"{request} was answered, and the job is as dead as before",
         )
 
+    def _is_as_asked(self, request: Request) -> bool:
+        """A job that had that time and priority already is not changed."""
+        assert request.job_id is not None
+        record = self._h.record(request.job_id)
+        if record is None or record.spec.run_at_ms != request.run_at_ms:
+            return False
+        return request.priority in (None, record.spec.priority)
+
     def _rescheduled(self, request: Request) -> None:
         self._h.demand(
-            bool(request.effects) or request.may_have_acted,
+            bool(request.effects) or request.may_have_acted or self._is_as_asked(request),
             Invariant.DURABLE,
             lambda: f"{request} was answered, and the job waits as before",
         )

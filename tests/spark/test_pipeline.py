@@ -174,7 +174,9 @@ class InterruptedRunError(Exception):
     pass
 
 
-@pytest.mark.parametrize("commits", [1, 4, 9])
+@pytest.mark.parametrize(
+    "commits", [pytest.param(1, marks=pytest.mark.long), 4, pytest.param(9, marks=pytest.mark.long)]
+)
 def test_a_run_that_ends_between_two_tables_is_completed_by_the_next(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:

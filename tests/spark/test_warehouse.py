@@ -84,12 +84,18 @@ def test_a_run_commits_once_to_a_table_and_on_the_version_it_was_made_for(place:
     [old] = one.files()
     assert one.commit(2, [file_of("b")], [old], 0)
     assert other.commit(2, [file_of("c")], [old], 0) is False
+    slow, merging = log_of(place), log_of(place)
+    [old] = slow.files()
+    [mine] = merging.files()
+    assert log_of(place).rewrite([file_of("merged")], [old], 0)
+    assert merging.rewrite([file_of("late")], [mine], 0) is False, "another has merged it"
+    with pytest.raises(CASConflictError, match="another writer changed gold/things"):
+        slow.commit(3, [file_of("d")], [old], 0)
     slow = log_of(place)
     assert slow.run == 2
-    assert log_of(place).commit(3, [], [], 0)
-    with pytest.raises(CASConflictError, match="another writer changed gold/things"):
-        slow.commit(4, [file_of("d")], [], 0)
-    assert [one.path for one in log_of(place).files()] == ["b.parquet"]
+    assert log_of(place).rewrite([file_of("again")], log_of(place).files(), 0)
+    assert slow.commit(3, [file_of("e")], [], 0), "who only adds files adds them to whatever is there"
+    assert sorted(one.path for one in log_of(place).files()) == ["again.parquet", "e.parquet"]
     assert [one.path for one in log_of(place).files(version=1)] == ["a.parquet"], "an older version stays readable"
 
 
@@ -117,7 +123,7 @@ def test_what_is_not_there_is_named(spark: SparkSession, tmp_path: Path, known_w
     empty = Warehouse((tmp_path / "warehouse").as_uri())
     with pytest.raises(InvalidInputError, match=r"no tables yet: `casque pipeline run` makes gold/hours"):
         empty.read(spark, "gold/hours")
-    with pytest.raises(InvalidInputError, match=r"no table 'gold/ours' in a warehouse; there are: bronze/events"):
+    with pytest.raises(InvalidInputError, match=r"no table 'gold/ours' in this warehouse; there are: bronze/events"):
         empty.read(spark, "gold/ours")
     with pytest.raises(InvalidInputError, match="has no column colour"):
         Warehouse(known_warehouse.warehouse).read(spark, "gold/hours", columns=["hour", "colour"])
