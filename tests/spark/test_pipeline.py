@@ -153,7 +153,7 @@ def test_late_jobs_go_to_their_hour_and_a_document_has_no_bronze(spark: SparkSes
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("step", ["silver", "gold/depth", "the root"])
+@pytest.mark.parametrize("step", ["what changed", "gold/depth", "the root"])
 def test_two_runs_at_once_carry_out_the_same_plan(spark: SparkSession, tmp_path: Path, step: str) -> None:
     url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
     alone = Warehouse((tmp_path / "alone").as_uri())
@@ -282,7 +282,7 @@ def test_a_run_that_is_killed_anywhere_is_completed_by_the_next(spark: SparkSess
     asyncio.run(something_happens(url, 6))
     before = {table: rows(killed, table) for table in models()}
     # While Spark writes silver, in the middle of gold, and with everything committed but the root.
-    for step in ("silver", "gold/hours", "the root"):
+    for step in ("bronze and silver", "gold/hours", "the root"):
         kill(tmp_path, url, step)
         assert {table: rows(killed, table) for table in models()} == before, "nothing of it is seen"
     run(spark, url, clean)

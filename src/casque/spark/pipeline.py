@@ -10,9 +10,11 @@ Spark does the work: `format("casque")` reads the queue, the models' SQL makes t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +30,7 @@ from casque.spark.delta import DeltaLog, Known
 from casque.spark.files import frame, write
 from casque.spark.models import Model, ddl, models, text
 from casque.spark.options import OnGone
+from casque.spark.session import activate
 from casque.spark.source import register
 from casque.spark.store_ref import StoreRef
 from casque.spark.task_errors import as_raised
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 HOURS_LISTED = 2_000
 """More touched hours than these are not listed in a query: everything since the first of them is computed anew."""
+AT_ONCE = 3
+"""Queries that run at the same time."""
 EVER = datetime(1970, 1, 1, tzinfo=UTC)
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -55,7 +60,7 @@ _WITHOUT_PAYLOADS = ("payload", "result")
 
 Progress = Callable[[str, int, int], None]
 """Called with the title of a step, its number and the total."""
-STEPS = ("look at the queue", "bronze", "silver", "what changed", *GOLD, "the root")
+STEPS = ("look at the queue", "bronze and silver", "what changed", *GOLD, "the root")
 
 
 class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -149,8 +154,11 @@ def run(
     begun_ms = clock.monotonic_ms()
     to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
     one = _Runs(spark, StoreRef(url, options), to, settings or Settings(), progress or (lambda *_: None))
-    with as_raised():
-        summary = one.run()
+    try:
+        with as_raised():
+            summary = one.run()
+    finally:
+        activate(spark)
     return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
 
 
@@ -270,6 +278,7 @@ class Run:
         self._settings = settings
         self._progress = progress
         self._step = 0
+        self._lock = RLock()
         self._spark = spark.newSession()  # its own settings, functions and views
         self._folder = f"run-{plan.run:09d}-{new_nonce(system_random())[:8]}"
         self._models = {**models(), **settings.models}
@@ -283,13 +292,17 @@ class Run:
         for function in ("error_class", "span_ms"):
             self._spark.sql(text(function))
         self._describe_run(EVER)
-        self._say("bronze")
-        self._bronze()
-        self._say("silver")
-        self._silver()
+        self._say("bronze and silver")
+        self._at_once(self._bronze, self._finished, self._queued)
         self._say("what changed")
         self._gold()
         return self._summary
+
+    def _at_once(self, *works: Callable[[], None]) -> None:
+        """Much of a small query's time goes into planning and compiling it, beside which another one can run."""
+        with ThreadPoolExecutor(AT_ONCE, initializer=activate, initargs=(self._spark,)) as pool:
+            for done in [pool.submit(work) for work in works]:
+                done.result()
 
     # --- Bronze and silver: what is new ---
 
@@ -322,20 +335,19 @@ class Run:
         gaps = [(shard, read[shard] + 1, floors[shard]) for shard in read if read[shard] < floors[shard]]
         return _positions({shard: max(read[shard], floors[shard]) for shard in read}), gaps
 
-    def _silver(self) -> None:
+    def _finished(self) -> None:
         span = {"from": self._positions("position", self._cursor), "to": self._positions("position", self._plan.to)}
         self._source(Table.ARCHIVE, "archive", ("payload", "result", "headers", "hour"), **span)
         self._commit("silver/jobs", models()["silver/jobs"].query)
         self._view("silver/jobs", self._new("silver/jobs"))
         self._commit("silver/attempts", models()["silver/attempts"].query)
+        self._count(jobs=self._rows("silver/jobs"), attempts=self._rows("silver/attempts"))
+
+    def _queued(self) -> None:
         as_of = self._as_of()
         self._source(Table.JOBS, "jobs", ("payload", "headers"), **({} if as_of is None else {"asOf": as_of}))
         self._commit("silver/queue", models()["silver/queue"].query, replaced=self._logs["silver/queue"].files())
-        self._count(
-            jobs=self._rows("silver/jobs"),
-            attempts=self._rows("silver/attempts"),
-            queued=sum(one.rows for one in self._logs["silver/queue"].files()),
-        )
+        self._count(queued=sum(one.rows for one in self._logs["silver/queue"].files()))
 
     def _as_of(self) -> str | None:
         """The jobs as of the plan's position; as of now if that is gone by now, or there is no log."""
@@ -362,23 +374,29 @@ class Run:
         self._view("silver/queue", self._logs["silver/queue"].files())
         self._describe_run(since)
         self._count(hours=len(touched or ()))
-        for name in GOLD:
-            self._say(name)
-            hours = event_hours if name == "gold/requests" else touched
-            if name == "gold/requests":
-                dates = None if hours is None else {str(hour.date()) for hour in hours}
-                self._view("bronze/events", self._dated("bronze/events", dates))
-            if name == "gold/depth" and hours:
-                hours = _since(min(hours), from_ms(self._plan.to.as_of_ms))
-            self._replace(models()[name], hours)
+        self._view("bronze/events", self._dated("bronze/events", _dates(event_hours)))
+        # A level that changes stays changed.
+        levels = touched and _since(min(touched), from_ms(self._plan.to.as_of_ms))
+        self._at_once(
+            partial(self._replace_all, ("gold/minutes", "gold/hours", "gold/fairness"), touched),
+            partial(self._replace_all, ("gold/depth",), levels),
+            partial(self._replace_all, ("gold/requests",), event_hours),
+            partial(self._replace_all, ("gold/workers", "gold/dead_letters"), touched),
+        )
         self._own(touched)
         self._say("the root")
+
+    def _replace_all(self, names: Sequence[str], hours: Sequence[datetime] | None) -> None:
+        """Tables one after the other, each of which may read those before it."""
+        for name in names:
+            self._say(name)
+            self._replace(models()[name], hours)
 
     def _own(self, touched: Sequence[datetime] | None) -> None:
         """The models of users, by whole dates. One that missed a run is computed from everything."""
         for model in self._settings.models.values():
             hours = None if self._logs[model.name].run < self._before.root.run else touched
-            dates = None if hours is None else {str(hour.date()) for hour in hours}
+            dates = _dates(hours)
             for name in self._models:
                 files = self._dated(name, dates)
                 if name in SILVER and dates:
@@ -411,26 +429,20 @@ class Run:
 
     def _replace(self, model: Model, hours: Sequence[datetime] | None, *, by: str = "hour") -> None:
         """Compute the rows of these hours, or all; the other rows of their dates stay."""
-        log = self._logs[model.name]
-        if hours == []:
-            self._commit(model.name, None)
-            return
-        there = log.files()
-        if hours is None:
-            self._commit(model.name, _written(model, model.query), replaced=there)
+        dates = _dates(hours)
+        replaced = self._dated(model.name, dates)
+        if not hours:
+            self._commit(model.name, None if hours == [] else _written(model, model.query), replaced=replaced)
         else:
-            dates = {str(hour.date()) for hour in hours}
-            replaced = [one for one in there if any(one.first <= date <= one.last for date in dates)]
-            self._view(model.name, replaced, name="kept_rows")
-            listed = ", ".join(f"TIMESTAMP'{hour:%Y-%m-%d %H:%M:%S}Z'" for hour in hours)
-            chosen = f"date_trunc('HOUR', {model.time}) IN ({listed})"
-            if by == "date":
-                chosen = "date IN (" + ", ".join(f"DATE'{date}'" for date in sorted(dates)) + ")"
-            query = f"SELECT * FROM ({model.query}) WHERE {chosen} UNION ALL SELECT * FROM kept_rows WHERE NOT {chosen}"
+            kept = f"kept_{model.view}"
+            self._view(model.name, replaced, name=kept)
+            chosen = _chosen("date", sorted(dates or ()), "DATE'{}'")
+            if by == "hour":
+                whole = _chosen(f"date_trunc('HOUR', {model.time})", hours, "TIMESTAMP'{:%Y-%m-%d %H:%M:%S}Z'")
+                chosen = f"{chosen} AND {whole}"
+            query = f"SELECT * FROM ({model.query}) WHERE {chosen} UNION ALL SELECT * FROM {kept} WHERE NOT ({chosen})"
             self._commit(model.name, _written(model, query), replaced=replaced)
-            self._view(model.name, self._dated(model.name, dates))
-            return
-        self._view(model.name, log.files())
+        self._view(model.name, self._dated(model.name, dates))
 
     # --- Tables ---
 
@@ -486,16 +498,26 @@ class Run:
         return _positions({shard: getattr(cursor.of(shard), what) for shard in self._sight.shards})
 
     def _count(self, **more: Any) -> None:
-        self._summary = _added(self._summary, Summary(self._summary.before, self._summary.position, **more))
+        with self._lock:
+            self._summary = _added(self._summary, Summary(self._summary.before, self._summary.position, **more))
 
     def _say(self, what: str) -> None:
-        self._step += 1
-        self._progress(what, self._step, len(STEPS))
+        with self._lock:
+            self._step += 1
+            self._progress(what, self._step, len(STEPS))
 
 
 def _written(model: Model, query: str) -> str:
     """In files of a good size, each date together and sorted."""
     return f"SELECT /*+ REBALANCE(date) */ * FROM ({query}) SORT BY date, {', '.join(model.unique)}"
+
+
+def _dates(hours: Iterable[datetime] | None) -> set[str] | None:
+    return None if hours is None else {str(hour.date()) for hour in hours}
+
+
+def _chosen(what: str, values: Iterable[Any], written: str) -> str:
+    return f"{what} IN ({', '.join(written.format(value) for value in values)})"
 
 
 def _since(first: datetime, last: datetime) -> list[datetime]:

@@ -28,6 +28,12 @@ SETTINGS = {
 }
 
 
+def activate(spark: SparkSession) -> None:
+    """Make a session the active one of this thread, which is where Spark looks for data sources. Making a frame from
+    local rows does so."""
+    spark.createDataFrame([], "nothing int")
+
+
 def local_session(
     name: str = "casque",
     *,

@@ -16,6 +16,7 @@ from casque.spark.report.headline import Comparison, compare
 from casque.spark.report.page import Origin, page
 from casque.spark.report.period import Period, checked, minute_ms
 from casque.spark.report.queries import Progress, collect, extent
+from casque.spark.session import activate
 from casque.spark.source import register
 from casque.spark.warehouse import Warehouse
 
@@ -77,6 +78,7 @@ def build(
     if compare_with is not None:
         before = checked("the period to compare with", Period(*map(minute_ms, compare_with)))
         comparison = compare(collect(tables, before, known, lambda what: say(f"before: {what}")), figures)
+    activate(spark)  # as it was
     made_ms = (clock or SystemClock()).wall_ms()
     return Report(Origin(_name(chosen), made_ms, known), figures, comparison)
 
