@@ -53,6 +53,6 @@ def _tables_and_page(queue: Path, warehouse: Path, console: Console) -> Path:
     table.add_row("bronze/events", f"{summary.events:,} new")
     table.add_row("silver/jobs", f"{summary.jobs:,} new")
     table.add_row("silver/attempts", f"{summary.attempts:,} new")
-    table.add_row("gold, partitions written", f"{summary.files:,}")
+    table.add_row("files written", f"{summary.files:,}")
     console.print(table)
     return page
