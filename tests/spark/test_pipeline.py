@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -430,6 +431,8 @@ def test_small_files_are_merged_and_files_of_no_version_are_deleted(
         orphan.write_bytes(b"of a run that died")
     [file] = merged.snapshot().files("silver/jobs")
     assert file.path.startswith("merged-")
+    schema = pq.read_schema(tmp_path / "merged" / "silver" / "jobs" / file.path)
+    assert str(schema.field("finished_at").type) == "timestamp[us, tz=UTC]"
     monkeypatch.setattr(upkeep, "FILES_MANY", 1_000)
     asyncio.run(something_happens(url, 4))
     run(spark, url, merged)

@@ -102,6 +102,8 @@ def test_a_run_commits_once_to_a_table_and_on_the_version_it_was_made_for(place:
 def test_a_table_gains_columns_and_keeps_those_it_has(place: StoreRef) -> None:
     assert log_of(place).commit(1, [file_of("a")], [], 0)
     wider = log_of(place, colour="string")
+    assert len(wider.files()) == 1
+    assert log_of(place).columns() == COLUMNS, "reading changes nothing"
     assert wider.commit(2, [], [], 0)
     assert log_of(place).columns() == {**COLUMNS, "colour": "string"}
     with pytest.raises(InvalidInputError, match=r"missing here: colour\. A table only ever gains columns"):

@@ -31,8 +31,6 @@ LOOKED_AT_MAX = 4_096
 from there."""
 OBJECTS_AHEAD = 8
 """Objects that a task reads ahead."""
-CLOCKS_DIFFER_HOURS = 48
-"""Archive objects are filed by the hour of their writer. Late jobs are found if clocks differ by up to this."""
 
 
 class Horizon(msgspec.Struct, frozen=True):

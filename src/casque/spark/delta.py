@@ -7,7 +7,7 @@ without anything twice, and of two that complete the same run one wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -37,6 +37,10 @@ class Known(msgspec.Struct, frozen=True):
     first: str
     """The least date in it."""
     last: str
+
+    def holds(self, dates: Collection[str] | None) -> bool:
+        """Whether rows of any of these dates may be in it; None for all dates."""
+        return dates is None or any(self.first <= date <= self.last for date in dates)
 
 
 class DeltaLog:
@@ -108,15 +112,12 @@ class DeltaLog:
         Raises:
             CASConflictError: another writer changed the table meanwhile; nothing was changed.
         """
-        for left in reversed(range(COMMIT_TRIES)):
+        # Files that were merged meanwhile change nothing for a run that only adds some.
+        for _ in range(1 if removed else COMMIT_TRIES):
             if self.run >= run:
                 return False
-            marks = [self._lib.Transaction(APPLICATION, run)]
-            if self._write(added, removed, at_ms, app_transactions=marks):
+            if self._write(added, removed, at_ms, app_transactions=[self._lib.Transaction(APPLICATION, run)]):
                 return True
-            # Somebody merged files, which changes nothing for a run that only adds some.
-            if self.run < run and (removed or not left):
-                break
         if self.run >= run:
             return False
         raise CASConflictError(f"another writer changed {self.name} meanwhile: run the pipeline again")
@@ -134,20 +135,28 @@ class DeltaLog:
             self._table = None
 
     def _write(
-        self, added: Sequence[File], removed: Sequence[Known], at_ms: int, *, changed: bool = True, **properties: Any
+        self,
+        added: Sequence[File],
+        removed: Sequence[Known],
+        at_ms: int,
+        *,
+        changed: bool = True,
+        retries: int = 0,
+        **properties: Any,
     ) -> bool:
-        """Commit on top of the version that was opened; False if there is another by now."""
+        """Commit on top of the version that was opened; False if there is another by now. With retries on top of later
+        versions too, which is for files that are only added."""
         from deltalake.transaction import AddAction, RemoveAction
 
-        table = self._opened() or self._create()
+        table = self._grown(self._opened() or self._create())
         actions: list[Any] = [AddAction(one.path, one.bytes, {}, at_ms, changed, one.stats()) for one in added]
         actions += [
             RemoveAction(one.path, changed, deletion_timestamp=at_ms, partition_values={}, size=one.bytes)
             for one in removed
         ]
-        once = self._lib.CommitProperties(max_commit_retries=0, **properties)
+        marks = self._lib.CommitProperties(max_commit_retries=retries, **properties)
         try:
-            table.create_write_transaction(actions, "append", arrow_schema(self._columns), commit_properties=once)
+            table.create_write_transaction(actions, "append", arrow_schema(self._columns), commit_properties=marks)
         except self._lib.exceptions.CommitFailedError:
             return False
         finally:
@@ -160,17 +169,8 @@ class DeltaLog:
         Raises:
             CASConflictError: other writers kept changing the table; nothing was changed.
         """
-        from deltalake.transaction import AddAction
-
-        table = self._opened() or self._create()
-        actions = [AddAction(one.path, one.bytes, {}, at_ms, True, one.stats()) for one in added]
-        retries = self._lib.CommitProperties(max_commit_retries=APPEND_RETRIES)
-        try:
-            table.create_write_transaction(actions, "append", arrow_schema(self._columns), commit_properties=retries)
-        except self._lib.exceptions.CommitFailedError as error:
-            raise CASConflictError(f"other writers kept changing {self.name}: try again") from error
-        finally:
-            self._table = None
+        if not self._write(added, [], at_ms, retries=APPEND_RETRIES):
+            raise CASConflictError(f"other writers kept changing {self.name}: try again")
 
     def columns(self) -> dict[str, str]:
         """The columns that the table has, and their types in Spark.
@@ -200,7 +200,7 @@ class DeltaLog:
 
     def _opened(self) -> Any:
         if self._table is None and self._lib.DeltaTable.is_deltatable(self.uri, storage_options=self._options):
-            self._table = self._grown(self._lib.DeltaTable(self.uri, storage_options=self._options))
+            self._table = self._lib.DeltaTable(self.uri, storage_options=self._options)
         return self._table
 
     def _create(self) -> Any:

@@ -7,7 +7,7 @@ fewer files to read, and keeps the rows of those hours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -61,8 +61,12 @@ class Model(msgspec.Struct, frozen=True):
         return self.name.replace("/", "_")
 
     @property
+    def types(self) -> dict[str, str]:
+        return {name: column.type for name, column in self.columns.items()}
+
+    @property
     def ddl(self) -> str:
-        return ddl({name: column.type for name, column in self.columns.items()})
+        return ddl(self.types)
 
     @property
     def query(self) -> str:
@@ -71,14 +75,13 @@ class Model(msgspec.Struct, frozen=True):
         return f"SELECT {columns} FROM ({self.sql})"
 
 
-def ddl(columns: Mapping[str, str], only: Iterable[str] | None = None) -> str:
+def ddl(columns: Mapping[str, str]) -> str:
     """Columns as Spark's DDL.
 
-    >>> ddl({"id": "string", "n": "int"}, ["n"])
-    '`n` int'
+    >>> ddl({"id": "string", "n": "int"})
+    '`id` string, `n` int'
     """
-    chosen = columns if only is None else {name: columns[name] for name in only}
-    return ", ".join(f"`{name}` {kind}" for name, kind in chosen.items())
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
 @cache

@@ -1,7 +1,7 @@
 """The pipeline: brings the tables of a warehouse up to date with the history of a queue.
 
 A run goes from the cursor, the position up to which the warehouse is complete, to the horizon. First it writes that
-plan to the root; then it commits to each table, once and in order; last it replaces the root, which names the new
+plan to the root; then it commits to each table, once; last it replaces the root, which names the new
 versions and moves the cursor. A run that dies anywhere is completed by the next one, and two may run at once: both
 carry out the same plan, and each table takes one of them.
 
@@ -30,8 +30,7 @@ from casque.spark.delta import DeltaLog, Known
 from casque.spark.files import frame, write
 from casque.spark.models import Model, ddl, models, text
 from casque.spark.options import OnGone
-from casque.spark.session import activate
-from casque.spark.source import register
+from casque.spark.session import activate, own_session
 from casque.spark.store_ref import StoreRef
 from casque.spark.task_errors import as_raised
 from casque.spark.upkeep import keep_small
@@ -42,18 +41,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOURS_LISTED = 2_000
-"""More touched hours than these are not listed in a query: everything since the first of them is computed anew."""
+"""More touched hours than these are not listed in a query: everything is computed anew."""
 AT_ONCE = 3
 """Queries that run at the same time."""
 EVER = datetime(1970, 1, 1, tzinfo=UTC)
-SESSION = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.adaptive.enabled": "true",
-}
-"""Settings of the run's own session."""
 SILVER = ("silver/jobs", "silver/attempts", "silver/queue")
 GOLD = tuple(name for name in models() if name.startswith("gold/"))
 _WITHOUT_PAYLOADS = ("payload", "result")
@@ -153,7 +144,7 @@ def run(
     clock = clock or SystemClock()
     begun_ms = clock.monotonic_ms()
     to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
-    one = _Runs(spark, StoreRef(url, options), to, settings or Settings(), progress or (lambda *_: None))
+    one = _Runs(own_session(spark), StoreRef(url, options), to, settings or Settings(), progress or (lambda *_: None))
     try:
         with as_raised():
             summary = one.run()
@@ -279,16 +270,13 @@ class Run:
         self._progress = progress
         self._step = 0
         self._lock = RLock()
-        self._spark = spark.newSession()  # its own settings, functions and views
+        self._spark = spark
         self._folder = f"run-{plan.run:09d}-{new_nonce(system_random())[:8]}"
         self._models = {**models(), **settings.models}
         self._logs: dict[str, DeltaLog] = {name: warehouse.log_of(model) for name, model in self._models.items()}
         self._summary = Summary(self._cursor.position, plan.to.position)
 
     def carry_out(self) -> Summary:
-        for name, value in SESSION.items():
-            self._spark.conf.set(name, value)
-        register(self._spark)
         for function in ("error_class", "span_ms"):
             self._spark.sql(text(function))
         self._describe_run(EVER)
@@ -355,7 +343,7 @@ class Run:
             return None
         with Scan(self._queue.url, options=self._queue.options) as scan:
             try:
-                scan.plan_jobs(_shards(self._plan.to, "position"), splits=1)
+                scan.plan_jobs(_point(self._plan.to), splits=1)
             except HistoryGoneError:
                 return None
         return self._positions("position", self._plan.to)
@@ -365,9 +353,9 @@ class Run:
     def _gold(self) -> None:
         touched = self._touched()
         event_hours = self._event_hours()
-        since = min((hour for hour in (*(touched or ()), *(event_hours or ())) if hour is not None), default=EVER)
-        if touched is None or event_hours is None:
-            since = EVER
+        since = EVER
+        if touched is not None and event_hours is not None:
+            since = min([*touched, *event_hours], default=EVER)
         first = str(since.date())
         for name in ("silver/jobs", "silver/attempts"):
             self._view(name, [one for one in self._logs[name].files() if one.last >= first])
@@ -406,7 +394,7 @@ class Run:
 
     def _touched(self) -> list[datetime] | None:
         """The hours whose figures change; None for all of them."""
-        if self._plan.rebuild or (not self._before.files("silver/queue") and not self._before.files("silver/jobs")):
+        if self._plan.rebuild or not self._before.root.run:
             return None
         self._view("silver/jobs", self._new("silver/jobs"), name="new_jobs")
         self._view("silver/queue", self._logs["silver/queue"].files(), name="new_queue")
@@ -448,7 +436,7 @@ class Run:
 
     def _commit(self, name: str, query: str | None, *, replaced: Sequence[Known] = ()) -> None:
         """Write the rows of a query and commit them, unless this run has done so already. Without a query only the
-        run's mark is written: whoever carries out the same plan later then knows that it is too late."""
+        run's mark is written: a process that is later with the same plan then finds it."""
         log = self._logs[name]
         if log.run >= self._plan.run:
             return
@@ -461,16 +449,14 @@ class Run:
         return [one for one in self._logs[name].files() if one.path.startswith(f"run-{self._plan.run:09d}-")]
 
     def _dated(self, name: str, dates: Collection[str] | None) -> list[Known]:
-        files = self._logs[name].files()
-        return files if dates is None else [f for f in files if any(f.first <= date <= f.last for date in dates)]
+        return [one for one in self._logs[name].files() if one.holds(dates)]
 
     def _rows(self, name: str) -> int:
         return sum(one.rows for one in self._new(name))
 
     def _view(self, table: str, files: Sequence[Known], *, name: str | None = None) -> None:
         model = self._models[table]
-        columns = {column: about.type for column, about in model.columns.items()}
-        found = frame(self._spark, self._warehouse.store_ref, table, [one.path for one in files], columns)
+        found = frame(self._spark, self._warehouse.store_ref, table, [one.path for one in files], model.types)
         found.createOrReplaceTempView(name or model.view)
 
     def _source(self, table: Table, view: str, without: Collection[str], **options: str) -> None:
@@ -533,10 +519,9 @@ def _positions(of: Mapping[int | None, int]) -> str:
     return msgspec.json.encode({shard_name(shard or 0): position for shard, position in of.items()}).decode()
 
 
-def _shards(cursor: Cursor, what: str) -> int | Mapping[int, int]:
-    if not cursor.shards:
-        return int(getattr(cursor, what))
-    return {int(shard): getattr(one, what) for shard, one in cursor.shards.items()}
+def _point(cursor: Cursor) -> int | Mapping[int, int]:
+    """As a scan takes it."""
+    return {int(shard): one.position for shard, one in cursor.shards.items()} or cursor.position
 
 
 def refuse_gaps(cursor: Cursor, sight: Sight) -> None:

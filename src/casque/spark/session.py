@@ -28,6 +28,27 @@ SETTINGS = {
 }
 
 
+OWN = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+}
+"""Settings under which the tables of a warehouse are read and written."""
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session beside the caller's, with views, functions and settings of its own."""
+    from casque.spark.source import register
+
+    session = spark.newSession()
+    for name, value in OWN.items():
+        session.conf.set(name, value)
+    register(session)
+    return session
+
+
 def activate(spark: SparkSession) -> None:
     """Make a session the active one of this thread, which is where Spark looks for data sources. Making a frame from
     local rows does so."""

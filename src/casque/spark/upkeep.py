@@ -47,17 +47,17 @@ def keep_small(spark: SparkSession, warehouse: Warehouse, snapshot: Snapshot, *,
     except CASConflictError:
         return warehouse.snapshot()
     if sweep:
-        for name in models():
+        for name in root.tables:
             warehouse.log(name).sweep(keep)
     return snapshot
 
 
 def _merge(spark: SparkSession, warehouse: Warehouse, log: DeltaLog) -> bool:
-    columns = {name: column.type for name, column in models()[log.name].columns.items()}
+    columns = models()[log.name].types
     merged = False
     for files in _alike(log.files()):
         df = frame(spark, warehouse.store_ref, log.name, [one.path for one in files], columns)
-        # Named like the run that comes next would not name its own: these rows are nothing new.
+        # Not named like the folder of a run, whose files are what is new.
         folder = f"merged-{new_nonce(system_random())}"
         written = write(df.coalesce(1), warehouse.store_ref, log.name, folder)
         if not log.rewrite(written, files, warehouse.now_ms()):

@@ -1,8 +1,8 @@
 """A warehouse: Delta tables below one URL, and a root object that names the versions which belong together.
 
 Each table is complete in itself and can be read by anything that reads Delta. The root is replaced last, by
-compare-and-set: whoever reads through it sees all tables as one run left them. It also keeps the plan of the run that
-is under way, so that the next process completes what a dead one began.
+compare-and-set: a reader that goes through it sees all tables as one run left them. It also keeps the plan of the run
+that is under way, so that the next process completes what a dead one began.
 """
 
 from __future__ import annotations
@@ -96,8 +96,7 @@ class Warehouse:
         return DeltaLog(self.store_ref, table, {}, "") if found is None else self.log_of(found)
 
     def log_of(self, model: Model) -> DeltaLog:
-        columns = {name: column.type for name, column in model.columns.items()}
-        return DeltaLog(self.store_ref, model.name, columns, model.rows)
+        return DeltaLog(self.store_ref, model.name, model.types, model.rows)
 
     def write(self, before: Snapshot, root: Root) -> Snapshot:
         """Replace the root.
@@ -151,7 +150,7 @@ class Snapshot:
         if table not in self.root.tables:
             return []
         found = self._warehouse.log(table).files(self.root.tables[table])
-        return [one for one in found if dates is None or any(one.first <= date <= one.last for date in dates)]
+        return [one for one in found if one.holds(dates)]
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> Any:
         """A table as a `pyarrow.Table`, without Spark, in this process: for small tables."""

@@ -139,7 +139,7 @@ class Figures(msgspec.Struct, frozen=True):
     period: Period
     total: Tally
     wait_histogram: dict[int, int]
-    """How many waits were at most so many milliseconds, and more than the entry before."""
+    """Waits counted by length: those of at most this many milliseconds that the entry before does not count."""
     run_histogram: dict[int, int]
     over_time: tuple[Moment, ...]
     """By step; steps without events are left out."""

@@ -16,8 +16,7 @@ from casque.spark.report.headline import Comparison, compare
 from casque.spark.report.page import Origin, page
 from casque.spark.report.period import Period, checked, minute_ms
 from casque.spark.report.queries import Progress, collect, extent
-from casque.spark.session import activate
-from casque.spark.source import register
+from casque.spark.session import activate, own_session
 from casque.spark.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -97,16 +96,13 @@ class _Tables:
     """One version of a warehouse: the pipeline may continue meanwhile."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
-        self._spark = spark.newSession()  # its own views, and days as in the warehouse
-        self._spark.conf.set("spark.sql.session.timeZone", "UTC")
-        register(self._spark)
+        self._spark = own_session(spark)
         self._snapshot = warehouse.snapshot()
         if not self._snapshot.root.tables:
             raise InvalidInputError(
                 f"there is no warehouse at {_name(warehouse)}: make one with "
                 f"`casque pipeline run QUEUE {_name(warehouse)}`"
             )
-
         self.as_of_ms = cursor_of(self._snapshot).as_of_ms
 
     def __call__(self, table: str, period: Period | None = None, columns: Sequence[str] | None = None) -> DataFrame:
