@@ -19,6 +19,7 @@ from benchmarks.spark_pipeline import History
 from casque import Outcome, Queue, SyncQueue
 from casque.cli.main import app
 from casque.clock import Random
+from casque.codec.archive import Range, archive_key, hour_of
 from casque.codec.head import KEY
 from casque.codec.log import decode_head
 from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError
@@ -86,7 +87,12 @@ def test_portions_add_up_to_what_one_run_makes(spark: SparkSession, tmp_path: Pa
     often, once = Warehouse((tmp_path / "often").as_uri()), Warehouse((tmp_path / "once").as_uri())
     for portion in range(2):
         asyncio.run(something_happens(url, 6 + portion))
-        assert run(spark, url, often).jobs > 0
+        found = run(spark, url, often)
+        assert found.jobs > 0
+    # Of an hour before all new commits: a run that lists it fails.
+    trap = tmp_path / "queue" / archive_key(hour_of(0), Range(found.position + 1, found.position + 1))
+    trap.parent.mkdir(parents=True)
+    trap.write_bytes(b"of another time")
     asyncio.run(something_happens(url, 8))
     summary = run(spark, url, often)
     before = objects(often)
@@ -420,7 +426,7 @@ def test_waits_of_jobs_that_were_put_off_and_tried_often_and_percentiles_of_two(
 def test_small_files_are_merged_and_files_of_no_version_are_deleted(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "FILES_MANY", 2)
+    monkeypatch.setattr(upkeep, "WRITES_MANY", 2)
     url = (tmp_path / "queue").as_uri()
     merged, plain = Warehouse((tmp_path / "merged").as_uri()), Warehouse((tmp_path / "plain").as_uri())
     orphan = tmp_path / "merged" / "silver" / "jobs" / "run-000000001-dead" / "part.parquet"
@@ -433,7 +439,7 @@ def test_small_files_are_merged_and_files_of_no_version_are_deleted(
     assert file.path.startswith("merged-")
     schema = pq.read_schema(tmp_path / "merged" / "silver" / "jobs" / file.path)
     assert str(schema.field("finished_at").type) == "timestamp[us, tz=UTC]"
-    monkeypatch.setattr(upkeep, "FILES_MANY", 1_000)
+    monkeypatch.setattr(upkeep, "WRITES_MANY", 1_000)
     asyncio.run(something_happens(url, 4))
     run(spark, url, merged)
     run(spark, url, plain)

@@ -21,6 +21,12 @@ def test_the_schemas_are_what_spark_understands(spark: SparkSession, table: Tabl
     assert len(columns) == len(set(columns))
 
 
+def test_a_long_session_has_room_for_compiled_code(spark: SparkSession) -> None:
+    pools = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()  # type: ignore[union-attr]
+    room = sum(pool.getUsage().getMax() for pool in pools if pool.getName().startswith("Code"))
+    assert room >= 200 * 1024 * 1024, "Java stops compiling when it is full"
+
+
 def test_without_java_it_is_said_what_was_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -275,13 +275,15 @@ class Run:
         self._models = {**models(), **settings.models}
         self._logs: dict[str, DeltaLog] = {name: warehouse.log_of(model) for name, model in self._models.items()}
         self._summary = Summary(self._cursor.position, plan.to.position)
+        self._event_hours: list[datetime] | None = []
+        """The hours of new events; None if they are too many."""
 
     def carry_out(self) -> Summary:
         for function in ("error_class", "span_ms"):
             self._spark.sql(text(function))
         self._describe_run(EVER)
         self._say("bronze and silver")
-        self._at_once(self._bronze, self._finished, self._queued)
+        self._at_once(self._history, self._queued)
         self._say("what changed")
         self._gold()
         return self._summary
@@ -293,6 +295,10 @@ class Run:
                 done.result()
 
     # --- Bronze and silver: what is new ---
+
+    def _history(self) -> None:
+        self._bronze()
+        self._finished()
 
     def _bronze(self) -> None:
         if not self._plan.has_log:
@@ -313,6 +319,8 @@ class Run:
         self._commit("bronze/events", models()["bronze/events"].query)
         self._commit("bronze/gaps", models()["bronze/gaps"].query if rows else None)
         self._count(events=self._rows("bronze/events"), gaps=tuple((first, last) for _, first, last in gaps))
+        self._view("bronze/events", self._new("bronze/events"))
+        self._event_hours = self._hours("SELECT DISTINCT date_trunc('HOUR', at) AS hour FROM bronze_events")
 
     def _starts(self) -> tuple[str, list[tuple[int | None, int, int]]]:
         """The positions after which events are read; and the gaps before them: what the log has dropped."""
@@ -325,6 +333,11 @@ class Run:
 
     def _finished(self) -> None:
         span = {"from": self._positions("position", self._cursor), "to": self._positions("position", self._plan.to)}
+        # A finish is archived under the hour of its commit. So where bronze has all new commits, earlier hours need
+        # not be listed, however long the archive is.
+        known = all(cursor.bronze == cursor.position for cursor in map(self._cursor.of, self._sight.shards))
+        if self._event_hours and known and not self._starts()[1]:
+            span["since"] = min(self._event_hours).isoformat()
         self._source(Table.ARCHIVE, "archive", ("payload", "result", "headers", "hour"), **span)
         self._commit("silver/jobs", models()["silver/jobs"].query)
         self._view("silver/jobs", self._new("silver/jobs"))
@@ -352,7 +365,7 @@ class Run:
 
     def _gold(self) -> None:
         touched = self._touched()
-        event_hours = self._event_hours()
+        event_hours = None if self._plan.rebuild else self._event_hours
         since = EVER
         if touched is not None and event_hours is not None:
             since = min([*touched, *event_hours], default=EVER)
@@ -403,12 +416,6 @@ class Run:
         # Its last minute was not over.
         last = from_ms(self._cursor.as_of_ms).replace(minute=0, second=0, microsecond=0)
         return touched if touched is None else sorted({*touched, last})
-
-    def _event_hours(self) -> list[datetime] | None:
-        if self._plan.rebuild:
-            return None
-        self._view("bronze/events", self._new("bronze/events"))
-        return self._hours("SELECT DISTINCT date_trunc('HOUR', at) AS hour FROM bronze_events")
 
     def _hours(self, query: str) -> list[datetime] | None:
         rows = self._spark.sql(f"SELECT unix_millis(hour) AS ms FROM ({query})").collect()

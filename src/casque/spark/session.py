@@ -23,8 +23,9 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # For short sessions: half the processor time at the start goes into compiling code that runs once.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # For short sessions: half the processor time at the start goes into compiling code that runs once. Without the last
+    # option Java reserves little room for compiled code here, and compiles nothing more once it is full.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
 }
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 GROWING = ("bronze/events", "silver/jobs", "silver/attempts")
 """Tables to which every run adds files; in the others it replaces them."""
-FILES_MANY = 16
-"""Merge the small files of a date once there are this many of about one size, so that a row is rewritten once for
-every time that its file grows sixteenfold."""
+WRITES_MANY = 16
+"""Merge the small files of a date once this many writes have left some of about one size, so that a row is rewritten
+once for every time that its file grows sixteenfold."""
 SMALL_BYTES = 16 * 1024 * 1024
 TINY_BYTES = 64 * 1024
 SWEEP_EVERY = timedelta(days=1)
@@ -72,4 +72,4 @@ def _alike(files: list[Known]) -> Iterator[list[Known]]:
     for one in files:
         if one.bytes < SMALL_BYTES and one.first == one.last:
             groups.setdefault((one.first, max(one.bytes, TINY_BYTES).bit_length() // 4), []).append(one)
-    yield from (group for group in groups.values() if len(group) >= FILES_MANY)
+    yield from (group for group in groups.values() if len({one.path.partition("/")[0] for one in group}) >= WRITES_MANY)

@@ -41,27 +41,19 @@ WITH known AS (
   FROM (SELECT *, unix_millis(least(date_trunc('MINUTE', at) + INTERVAL 1 MINUTE, as_of)) - unix_millis(at) AS left_ms
     FROM points CROSS JOIN run WHERE at <= as_of) GROUP BY 1, 2, 3
 ), levels AS (
-  -- The minute of the run itself is as long as it has lasted; the next run computes its hour again.
-  SELECT *, unix_millis(least(minute + INTERVAL 1 MINUTE, as_of)) - unix_millis(minute) AS length_ms,
-    sum(s) OVER so_far AS s_level, sum(d) OVER so_far AS d_level, sum(r) OVER so_far AS r_level,
-    lead(minute) OVER (PARTITION BY entrypoint, zone ORDER BY minute) AS next
+  SELECT *, sum(s) OVER so_far AS s_level, sum(d) OVER so_far AS d_level, sum(r) OVER so_far AS r_level,
+    date_trunc('DAY', minute) + INTERVAL 1 DAY AS midnight,
+    coalesce(lead(minute) OVER (PARTITION BY entrypoint, zone ORDER BY minute) - INTERVAL 1 MINUTE, as_of) AS last
   FROM changes CROSS JOIN run WINDOW so_far AS (PARTITION BY entrypoint, zone ORDER BY minute)
-), days AS (
-  SELECT midnight, entrypoint, zone, s_level, d_level, r_level,
-    unix_millis(least(midnight + INTERVAL 1 MINUTE, as_of)) - unix_millis(midnight) AS length_ms
-  FROM (SELECT *, date_trunc('DAY', minute) + INTERVAL 1 DAY AS first,
-      coalesce(next - INTERVAL 1 MINUTE, as_of) AS last FROM levels
-      WHERE s_level <> 0 OR d_level <> 0 OR r_level <> 0)
-    LATERAL VIEW explode(IF(first <= last, sequence(first, last, INTERVAL 1 DAY), array())) AS midnight
-), every AS (
-  SELECT minute, entrypoint, zone, s_level AS scheduled, d_level - r_level AS waiting, r_level AS running,
-    (s_level - s) * length_ms + s_ms AS scheduled_ms,
-    (d_level - d - r_level + r) * length_ms + d_ms - r_ms AS waiting_ms, (r_level - r) * length_ms + r_ms AS running_ms
-  FROM levels
-  UNION ALL
-  SELECT midnight, entrypoint, zone, s_level, d_level - r_level, r_level,
-    s_level * length_ms, (d_level - r_level) * length_ms, r_level * length_ms
-  FROM days
+), shown AS (
+  -- The minute of the run itself is as long as it has lasted; the next run computes its hour again.
+  SELECT *, int(at = minute) AS own, unix_millis(least(at + INTERVAL 1 MINUTE, as_of)) - unix_millis(at) AS length_ms
+  FROM levels LATERAL VIEW explode(IF(midnight <= last AND (s_level <> 0 OR d_level <> 0 OR r_level <> 0),
+    concat(array(minute), sequence(midnight, last, INTERVAL 1 DAY)), array(minute))) AS at
 )
-SELECT *, to_date(minute) AS date
-FROM every
+SELECT at AS minute, to_date(at) AS date, entrypoint, zone,
+  s_level AS scheduled, d_level - r_level AS waiting, r_level AS running,
+  s_level * length_ms + own * (s_ms - s * length_ms) AS scheduled_ms,
+  (d_level - r_level) * length_ms + own * (d_ms - r_ms - (d - r) * length_ms) AS waiting_ms,
+  r_level * length_ms + own * (r_ms - r * length_ms) AS running_ms
+FROM shown
