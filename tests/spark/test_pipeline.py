@@ -70,7 +70,8 @@ def _plain(value: Any) -> Any:
 
 def assert_same(one: Warehouse, other: Warehouse) -> None:
     for table in models():
-        assert rows(one, table) == rows(other, table), table
+        if not table.startswith("quality/"):  # it tells of runs
+            assert rows(one, table) == rows(other, table), table
 
 
 def objects(warehouse: Warehouse) -> dict[str, str]:
@@ -85,10 +86,11 @@ def objects(warehouse: Warehouse) -> dict[str, str]:
 def test_portions_add_up_to_what_one_run_makes(spark: SparkSession, tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     often, once = Warehouse((tmp_path / "often").as_uri()), Warehouse((tmp_path / "once").as_uri())
-    for portion in range(2):
-        asyncio.run(something_happens(url, 6 + portion))
-        found = run(spark, url, often)
-        assert found.jobs > 0
+    asyncio.run(something_happens(url, 6))
+    assert run(spark, url, often).jobs > 0
+    asyncio.run(something_happens(url, 7))
+    found = run(spark, url, often)
+    assert found.jobs > 0
     # Of an hour before all new commits: a run that lists it fails.
     trap = tmp_path / "queue" / archive_key(hour_of(0), Range(found.position + 1, found.position + 1))
     trap.parent.mkdir(parents=True)

@@ -1,9 +1,10 @@
-"""`casque pipeline run`: bring the tables of a queue's history up to date."""
+"""`casque pipeline run`: bring the tables of a queue's history up to date; `check`: look for wrong rows in them."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from datetime import timedelta
 from enum import StrEnum
@@ -15,7 +16,7 @@ import typer
 
 from casque import times
 from casque.cli.command import command
-from casque.cli.exits import EXIT_CANNOT_TELL, fail
+from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, fail
 from casque.cli.options import Json, StoreOptions, Url, parse_options
 from casque.cli.output import Terminal, answer, counted_steps, print_facts, warn
 from casque.cli.spark.session import SparkOptions
@@ -25,10 +26,20 @@ from casque.errors import CASConflictError, InvalidInputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from casque.spark.expectations import Found
     from casque.spark.pipeline import Settings, Summary
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake")
 """What `casque[spark]` brings."""
+
+
+class Expectation(StrEnum):
+    """What to do about rows that break a rule of their table."""
+
+    WARN = "warn"
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+    OFF = "off"
 
 
 class Gone(StrEnum):
@@ -78,6 +89,12 @@ def run(
         Path | None,
         typer.Option("--models", metavar="DIR", help="Make further tables of your own, from the .sql files in DIR."),
     ] = None,
+    expect: Annotated[
+        Expectation,
+        typer.Option(
+            "--expect", help="Rows that break a rule of their table: report them, stop, leave them out, do not look."
+        ),
+    ] = Expectation.WARN,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Go on although the queue has another id, because it was converted.")
     ] = False,
@@ -100,7 +117,11 @@ def run(
     queue. Kill it at any time, run it as often as you like, run two of them: the next run completes
     what a killed one began, and each table takes a run once. Needs pip install "casque[spark]".
 
-    Exit code 0: up to date. 1: something is damaged, or another run was first. 2: it could not be done.
+    Every table has rules, which stand in the head of its SQL file. The run counts the rows that break one, in
+    quality/rules; --expect quarantine keeps them in quality/rows instead of their table.
+
+    Exit code 0: up to date. 1: something is damaged, rows break a rule (--expect fail), or another run was first. 2: it
+    could not be done.
     """
     every = None if trigger is None or once else _parse_interval(trigger)
     job = _Pipeline(
@@ -112,6 +133,7 @@ def run(
     )
     try:
         # Imported here: every other command works without PySpark.
+        from casque.spark.expectations import Expect
         from casque.spark.models import own_models
         from casque.spark.options import OnGone
         from casque.spark.pipeline import Settings
@@ -124,6 +146,7 @@ def run(
             adopt=adopt,
             rebuild=rebuild,
             models={} if models is None else own_models(models),
+            expect=Expect(expect.value),
         )
         if put_price is not None:
             settings = msgspec.structs.replace(settings, put_dollars=put_price / 1000)
@@ -135,6 +158,58 @@ def run(
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         fail(f'{error.name} is not installed: pip install "casque[spark]"', EXIT_CANNOT_TELL)
+
+
+@command(
+    "pipeline check",
+    examples=[
+        "casque pipeline check s3://bucket/warehouse",
+        "casque pipeline check file:///var/lib/warehouse --models ./models --json",
+    ],
+)
+def check(
+    warehouse: Annotated[str, typer.Argument(help="Where the tables are.", show_default=False)],
+    models: Annotated[
+        Path | None, typer.Option("--models", metavar="DIR", help="Check the tables of the .sql files in DIR too.")
+    ] = None,
+    *,
+    spark: SparkOptions,
+    json: Json = False,
+    option: StoreOptions = None,
+) -> None:
+    """Look for wrong rows in the tables of a warehouse: rows that break a rule of their table or are there twice, and
+    jobs that are in one table and missing from another. Reads everything, changes nothing.
+
+    Exit code 0: all rules hold. 1: some do not. 2: it could not be done.
+    """
+    try:
+        from casque.spark.expectations import check as check_tables
+        from casque.spark.models import own_models
+        from casque.spark.warehouse import Warehouse
+
+        own = () if models is None else tuple(own_models(models).values())
+        place = Warehouse(warehouse, parse_options(option))
+        place.snapshot().require("silver/jobs")  # before Spark starts
+        with ExitStack() as stack:
+            with nullcontext() if json else Terminal(stderr=True).status("starting Spark"):
+                session = stack.enter_context(spark.session("casque pipeline check"))
+            with counted_steps(wanted=not json) as progress:
+                found = check_tables(session, place, own, progress)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
+            raise
+        fail(f'{error.name} is not installed: pip install "casque[spark]"', EXIT_CANNOT_TELL)
+    broken = [one for one in found if one.broken]
+    answer(found, lambda: _print_found(len(found), broken), json=json)
+    if broken:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _print_found(rules: int, broken: Sequence[Found]) -> None:
+    console = Terminal(highlight=False)
+    for one in broken:
+        console.print(str(one), style="red", soft_wrap=True)
+    console.print(f"{rules - len(broken)} of {rules} rules hold")
 
 
 async def _repeat(job: _Pipeline, session: SparkSession, settings: Settings, every: timedelta | None) -> None:
@@ -193,6 +268,8 @@ def _print_summary(summary: Summary) -> None:
         console.print(note, style="yellow", soft_wrap=True)
     for first, last in summary.gaps:
         console.print(f"bronze/events misses positions {first} to {last}: they were collected", style="yellow")
+    for one in summary.broken:
+        console.print(str(one), style="yellow", soft_wrap=True)
     if not summary.changed:
         console.print(f"nothing new: the tables tell everything up to position {summary.position}")
         return

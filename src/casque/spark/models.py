@@ -30,9 +30,13 @@ ORDER = (
     "gold/workers",
     "gold/fairness",
     "gold/requests",
+    "quality/rules",
+    "quality/rows",
 )
 """Every table after those that it reads."""
 _COLUMN = re.compile(r"(\w+) ([a-z]+(?:[(<].*?[)>])?): (.+)")
+
+_RULE = re.compile(r"expect (\w+): (.+)")
 
 
 class Column(NamedTuple):
@@ -53,6 +57,8 @@ class Model(msgspec.Struct, frozen=True):
     time: str
     """The column whose hours are replaced."""
     columns: Mapping[str, Column]
+    rules: Mapping[str, str]
+    """Conditions that hold for every row, by name."""
     sql: str
 
     @property
@@ -146,8 +152,11 @@ def parse(text_: str, file: str) -> Model:
         name, _, rows = title.partition(": ")
         if not re.fullmatch(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*", name) or not rows:
             raise ValueError(f"{title!r} should be the table and what a row is, such as 'mine/days: one day'")
-        columns = {}
+        columns, rules = {}, {}
         for line in head[3:]:
+            if rule := _RULE.fullmatch(line):
+                rules[rule[1]] = rule[2]
+                continue
             match = _COLUMN.fullmatch(line)
             if match is None:
                 raise ValueError(f"{line!r} is no column")
@@ -158,6 +167,7 @@ def parse(text_: str, file: str) -> Model:
             tuple(_after(unique, "unique: ").split(", ")),
             _after(time, "time: "),
             columns,
+            rules,
             body,
         )
     except ValueError as error:

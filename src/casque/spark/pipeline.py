@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from casque.clock import Clock, SystemClock, new_nonce, system_random
-from casque.errors import CASConflictError, HistoryGoneError, InvalidInputError
+from casque.errors import CASConflictError, CorruptQueueError, HistoryGoneError, InvalidInputError
 from casque.prices import S3
 from casque.scan import Scan, Table
 from casque.scan.horizon import Sight, look_around
 from casque.scan.shards import shard_name
 from casque.scan.tables import COLUMNS
 from casque.spark.delta import DeltaLog, Known
-from casque.spark.files import frame, write
+from casque.spark.expectations import Expect, Found, Progress, breaks, watched
+from casque.spark.files import File, frame, write
 from casque.spark.models import Model, ddl, models, text
 from casque.spark.options import OnGone
 from casque.spark.session import activate, own_session
@@ -49,8 +50,6 @@ SILVER = ("silver/jobs", "silver/attempts", "silver/queue")
 GOLD = tuple(name for name in models() if name.startswith("gold/"))
 _WITHOUT_PAYLOADS = ("payload", "result")
 
-Progress = Callable[[str, int, int], None]
-"""Called with the title of a step, its number and the total."""
 STEPS = ("look at the queue", "bronze and silver", "what changed", *GOLD, "the root")
 
 
@@ -101,6 +100,8 @@ class Summary(msgspec.Struct, frozen=True):
     bytes: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
     """Commits missing from `bronze/events` because they were collected: first and last."""
+    broken: tuple[Found, ...] = ()
+    """Rules that rows of a table break."""
     notes: tuple[str, ...] = ()
     elapsed_ms: int = 0
 
@@ -122,6 +123,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Compute all of gold anew from silver."""
     models: Mapping[str, Model] = {}
     """Further tables, made after ours: `casque.spark.models.own_models` reads them from SQL files."""
+    expect: Expect = Expect.WARN
+    """What to do about rows that break a rule of their table."""
 
 
 def run(
@@ -277,6 +280,7 @@ class Run:
         self._summary = Summary(self._cursor.position, plan.to.position)
         self._event_hours: list[datetime] | None = []
         """The hours of new events; None if they are too many."""
+        self._found: list[Found] = []
 
     def carry_out(self) -> Summary:
         for function in ("error_class", "span_ms"):
@@ -385,6 +389,7 @@ class Run:
             partial(self._replace_all, ("gold/workers", "gold/dead_letters"), touched),
         )
         self._own(touched)
+        self._keep_what_was_found()
         self._say("the root")
 
     def _replace_all(self, names: Sequence[str], hours: Sequence[datetime] | None) -> None:
@@ -427,7 +432,7 @@ class Run:
         dates = _dates(hours)
         replaced = self._dated(model.name, dates)
         if not hours:
-            self._commit(model.name, None if hours == [] else _written(model, model.query), replaced=replaced)
+            self._commit(model.name, None if hours == [] else _sorted(model, model.query), replaced=replaced)
         else:
             kept = f"kept_{model.view}"
             self._view(model.name, replaced, name=kept)
@@ -436,7 +441,7 @@ class Run:
                 whole = _chosen(f"date_trunc('HOUR', {model.time})", hours, "TIMESTAMP'{:%Y-%m-%d %H:%M:%S}Z'")
                 chosen = f"{chosen} AND {whole}"
             query = f"SELECT * FROM ({model.query}) WHERE {chosen} UNION ALL SELECT * FROM {kept} WHERE NOT ({chosen})"
-            self._commit(model.name, _written(model, query), replaced=replaced)
+            self._commit(model.name, _sorted(model, query), replaced=replaced)
         self._view(model.name, self._dated(model.name, dates))
 
     # --- Tables ---
@@ -447,9 +452,59 @@ class Run:
         log = self._logs[name]
         if log.run >= self._plan.run:
             return
-        files = [] if query is None else write(self._spark.sql(query), self._warehouse.store_ref, name, self._folder)
+        files = [] if query is None else self._written(self._models[name], query)
         if log.commit(self._plan.run, files, replaced, self._warehouse.now_ms()):
             self._count(files=len(files), bytes=sum(one.bytes for one in files))
+
+    def _written(self, model: Model, query: str) -> list[File]:
+        """
+        Raises:
+            CorruptQueueError: rows break a rule of the table, and the run is meant to stop then.
+        """
+        df, look = watched(self._spark.sql(query), None if self._settings.expect is Expect.OFF else model)
+        files = write(df, self._warehouse.store_ref, model.name, self._folder)
+        found = look()
+        self._found += found
+        broken = tuple(one for one in found if one.broken)
+        if not broken:
+            return files
+        self._count(broken=broken)
+        if self._settings.expect is Expect.FAIL:
+            problem = "; ".join(f"{one.broken:,} of {one.rows:,} rows break the rule {one.rule!r}" for one in broken)
+            raise CorruptQueueError(
+                model.name,
+                f"{problem}. Nothing of it is in the table. Go on with --expect warn, or with --expect quarantine to "
+                "leave these rows out",
+            )
+        if self._settings.expect is Expect.WARN:
+            return files
+        with self._lock:  # of the view that it makes
+            self._set_aside(model, query)
+        kept = self._spark.sql(f"SELECT * FROM ({query}) WHERE NOT ({breaks(model)})")
+        return write(kept, self._warehouse.store_ref, model.name, f"{self._folder}-kept")
+
+    def _set_aside(self, model: Model, query: str) -> None:
+        """Keep the rows that break a rule in `quality/rows`, before the table goes on without them."""
+        every = ", ".join(f"IF({breaks(model, rule)}, '{rule}', NULL)" for rule in model.rules)
+        self._spark.sql(
+            f"SELECT timestamp_millis({self._warehouse.now_ms()}) AS checked_at, {self._plan.run}L AS run, "
+            f"'{model.name}' AS table, array_compact(array({every})) AS rules, to_json(struct(*)) AS row "
+            f"FROM ({query}) WHERE {breaks(model)}"
+        ).createOrReplaceTempView("broken")
+        rows = self._models["quality/rows"]
+        aside = write(self._spark.sql(rows.query), self._warehouse.store_ref, rows.name, f"{self._folder}-{model.view}")
+        self._logs[rows.name].append(aside, self._warehouse.now_ms())
+
+    def _keep_what_was_found(self) -> None:
+        rules, checked_at = self._models["quality/rules"], from_ms(self._warehouse.now_ms())
+        found = [
+            (checked_at, self._plan.run, one.table, one.rule, one.rows, one.broken, self._settings.expect.value)
+            for one in self._found
+        ]
+        schema = {name: kind for name, kind in rules.types.items() if name != "date"}
+        self._spark.createDataFrame(found, ddl(schema)).createOrReplaceTempView("results")
+        self._commit(rules.name, rules.query if found else None)
+        self._commit("quality/rows", None)
 
     def _new(self, name: str) -> list[Known]:
         """The files that this run, or a process that carried out its plan before, has added."""
@@ -500,7 +555,7 @@ class Run:
             self._progress(what, self._step, len(STEPS))
 
 
-def _written(model: Model, query: str) -> str:
+def _sorted(model: Model, query: str) -> str:
     """In files of a good size, each date together and sorted."""
     return f"SELECT /*+ REBALANCE(date) */ * FROM ({query}) SORT BY date, {', '.join(model.unique)}"
 
@@ -560,6 +615,7 @@ def _added(one: Summary, more: Summary) -> Summary:
         one.files + more.files,
         one.bytes + more.bytes,
         (*one.gaps, *more.gaps),
+        (*one.broken, *more.broken),
         one.notes or more.notes,
     )
 

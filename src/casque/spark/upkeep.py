@@ -18,7 +18,7 @@ from casque.spark.warehouse import Snapshot, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GROWING = ("bronze/events", "silver/jobs", "silver/attempts")
+GROWING = ("bronze/events", "silver/jobs", "silver/attempts", "quality/rules")
 """Tables to which every run adds files; in the others it replaces them."""
 WRITES_MANY = 16
 """Merge the small files of a date once this many writes have left some of about one size, so that a row is rewritten

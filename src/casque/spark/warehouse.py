@@ -140,10 +140,19 @@ class Snapshot:
         """Version of the root; None if there is no root yet."""
 
     def _missing(self, table: str) -> InvalidInputError:
-        if table in models():
+        if table in models() or not self.root.tables:
             return InvalidInputError(f"this warehouse has no tables yet: `casque pipeline run` makes {table}")
-        there = ", ".join(self.root.tables or models())
-        return InvalidInputError(f"there is no table {table!r} in this warehouse; there are: {there}")
+        return InvalidInputError(
+            f"there is no table {table!r} in this warehouse; there are: {', '.join(self.root.tables)}"
+        )
+
+    def require(self, table: str) -> None:
+        """
+        Raises:
+            InvalidInputError: there is no such table.
+        """
+        if table not in self.root.tables:
+            raise self._missing(table)
 
     def files(self, table: str, dates: Collection[str] | None = None) -> list[Known]:
         """The files of a table that hold any of these dates; none if the table does not exist yet."""
@@ -165,8 +174,7 @@ class Snapshot:
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
         """As `Warehouse.read`, of this run."""
-        if table not in self.root.tables:
-            raise self._missing(table)
+        self.require(table)
         known = self._warehouse.log(table).columns()
         if unknown := set(columns or ()) - set(known):
             raise InvalidInputError(f"{table} has no column {', '.join(sorted(unknown))}")

@@ -22,7 +22,8 @@ def page() -> str:
         rows = [f"| `{name}` | {column.type} | {column.meaning} |" for name, column in model.columns.items()]
         unique = ", ".join(f"`{name}`" for name in model.unique)
         head = f"## {model.name}\n\nA row is {model.rows}. Unique by {unique}.\n\n| column | type | |\n|---|---|---|\n"
-        parts.append(head + "\n".join(rows) + "\n")
+        rules = [f"- `{name}`: `{rule}`" for name, rule in model.rules.items()]
+        parts.append(head + "\n".join(rows) + "\n" + ("\nRules:\n\n" + "\n".join(rules) + "\n" if rules else ""))
     return "\n".join(parts)
 
 

@@ -34,5 +34,6 @@
 -- max_crashes bigint: of an added job
 -- fifo boolean: of an added job
 -- tags array<string>: of an added job; null for none
+-- expect dated: position > 0 AND at IS NOT NULL AND kind IS NOT NULL
 SELECT to_date(at) AS date, *
 FROM events

@@ -11,6 +11,7 @@
 -- scheduled_ms bigint: the time that jobs spent like this in the minute, all together
 -- waiting_ms bigint: the same for waiting: divided by 60,000 it is how many there were on average
 -- running_ms bigint: the same for running
+-- expect levels_are_not_negative: scheduled >= 0 AND waiting >= 0 AND running >= 0
 WITH known AS (
   SELECT entrypoint, zone, revived, created_at, greatest(finished_at, created_at) AS ended_at,
     least(first_due_at, first_claimed_at, greatest(finished_at, created_at)) AS due_at

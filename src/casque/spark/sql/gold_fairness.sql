@@ -13,6 +13,7 @@
 -- large_wait_ms double: mean wait of the large zones' jobs
 -- small_wait_ms double: mean wait of the small zones' jobs; null if there are none
 -- small_to_large double: `small_wait_ms` / `large_wait_ms`: above 1 the small ones suffer; null if one is missing or 0
+-- expect indices_are_shares: coalesce(jain_service, 0) BETWEEN 0 AND 1.000001 AND coalesce(jain_wait, 0) BETWEEN 0 AND 1.000001 AND largest_share BETWEEN 0 AND 1
 WITH per_zone AS (
   SELECT hour, zone, sum(finished) AS jobs, CAST(sum(run_ms_sum) AS DOUBLE) AS run, sum(wait_ms_sum) AS wait,
     sum(wait_count) AS waits, sum(wait_ms_sum) / nullif(sum(wait_count), 0) AS mean

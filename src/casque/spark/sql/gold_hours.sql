@@ -31,6 +31,8 @@
 -- run_p90_ms bigint: what nine of ten did not exceed
 -- run_p99_ms bigint: what 99 of 100 did not exceed
 -- run_sketch binary: the run times as a KLL sketch
+-- expect ends_add_up: finished = done + dead + cancelled
+-- expect parts_are_parts: failed <= attempts AND retried <= finished AND wait_count <= finished AND run_count <= attempts
 WITH sums AS (
   SELECT date_trunc('HOUR', minute) AS hour, entrypoint, zone, sum(enqueued) AS enqueued, sum(finished) AS finished,
     sum(done) AS done, sum(dead) AS dead, sum(cancelled) AS cancelled, sum(retried) AS retried,

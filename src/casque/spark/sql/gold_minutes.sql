@@ -31,6 +31,8 @@
 -- run_p90_ms bigint: what nine of ten did not exceed
 -- run_p99_ms bigint: what 99 of 100 did not exceed
 -- run_sketch binary: the run times as a KLL sketch
+-- expect ends_add_up: finished = done + dead + cancelled
+-- expect parts_are_parts: failed <= attempts AND retried <= finished AND wait_count <= finished AND run_count <= attempts
 WITH facts AS (
   SELECT created_at AS at, entrypoint, zone, 1 AS enqueued, 0 AS finished, 0 AS done, 0 AS dead, 0 AS cancelled,
     0 AS retried, 0 AS attempts, 0 AS failed, CAST(NULL AS BIGINT) AS wait_ms, CAST(NULL AS BIGINT) AS run_ms

@@ -8,6 +8,7 @@
 -- utilisation double: `busy_ms` / 60,000: above 1 if it does several jobs at once
 -- attempts bigint: attempts that ended in the minute
 -- failed bigint: those of them that failed, crashed or whose lease ran out
+-- expect busy_is_not_negative: busy_ms >= 0 AND failed <= attempts
 WITH ran AS (
   SELECT worker, claimed_at, ended_at, outcome FROM silver_attempts
   UNION ALL

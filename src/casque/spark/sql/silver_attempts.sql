@@ -17,6 +17,9 @@
 -- error_class string: the error up to its first colon, with numbers and ids taken out
 -- error string: what went wrong
 -- last boolean: the attempt that finished the job
+-- expect ended: job_id IS NOT NULL AND ended_at IS NOT NULL AND outcome IS NOT NULL
+-- expect counted_from_one: attempt >= 1
+-- expect run_is_not_negative: coalesce(run_ms, 0) >= 0
 WITH every AS (
   SELECT date, shard, position, id AS job_id, entrypoint, zone,
     greatest(attempts + crashes, 1) AS attempt, token, worker, claimed_at, finished_at AS ended_at,

@@ -38,6 +38,11 @@
 -- fifo boolean: whether its zone hands out its jobs strictly in order
 -- tags array<string>: its tags; null for none
 -- tried array<struct<claimed_at:timestamp,ended_at:timestamp,outcome:string,worker:string,token:bigint,error:string>>: its failed attempts since it was enqueued or revived, the last 50 at most
+-- expect known_state: state IN ('done', 'dead', 'cancelled')
+-- expect named: id IS NOT NULL AND entrypoint IS NOT NULL
+-- expect dated: date IS NOT NULL AND created_at IS NOT NULL AND finished_at IS NOT NULL
+-- expect spans_are_not_negative: run_ms >= 0 AND pause_ms >= 0 AND total_ms >= 0 AND coalesce(wait_ms, 0) >= 0
+-- expect tries_were_counted: size(tried) <= attempts + crashes
 WITH counted AS (
   -- `lost`: claims of this life that failed. The archive keeps the attempts of earlier lives too.
   SELECT *, attempts + crashes - IF(waiting, 0, 1) AS lost, coalesce(tries, array()) AS every FROM archive

@@ -30,6 +30,8 @@
 -- fifo boolean: whether its zone hands out its jobs strictly in order
 -- tags array<string>: its tags; null for none
 -- tried array<struct<claimed_at:timestamp,ended_at:timestamp,outcome:string,worker:string,token:bigint,error:string>>: its failed attempts since it was enqueued or revived; null of a dead one, whose attempts are in silver/attempts
+-- expect known_state: state IN ('ready', 'delayed', 'running', 'dead')
+-- expect named: id IS NOT NULL AND entrypoint IS NOT NULL AND created_at IS NOT NULL
 WITH counted AS (
   SELECT *, attempts + crashes - int(state = 'running') AS lost, coalesce(tries, array()) AS every FROM jobs
 ), lives AS (
