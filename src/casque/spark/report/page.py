@@ -33,9 +33,10 @@ class Origin(msgspec.Struct, frozen=True):
     """When the report was made."""
     known: Period
     """The period that the warehouse covers."""
+    queue: str = ""
 
 
-def page(figures: Figures, origin: Origin, comparison: Comparison | None = None) -> str:
+def page(figures: Figures, origin: Origin, comparison: Comparison | None = None, before: Figures | None = None) -> str:
     """The whole document."""
     sections = [
         _section("figures", "At a glance", "", _tiles(figures)),
