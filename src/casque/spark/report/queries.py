@@ -148,11 +148,8 @@ class Questions:
 
     def _prepare(self, period: Period, *, whole_hours: bool) -> None:
         hour_ms = period.hours.start
-        self._arguments = {
-            **self._fixed,
-            **{"from_ms": period.from_ms, "to_ms": period.to_ms, "hour_ms": hour_ms},
-            **{"step_ms": period.step_ms, "tick_ms": period.tick_ms},
-        }
+        span = {"from_ms": period.from_ms, "to_ms": period.to_ms, "hour_ms": hour_ms}
+        self._arguments = {**self._fixed, **span, "step_ms": period.step_ms, "tick_ms": period.tick_ms}
         # Levels of gold/depth are carried on from the first minute of the day in which the period begins.
         for table in models():
             if table.startswith("gold/"):
