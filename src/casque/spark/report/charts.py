@@ -244,7 +244,8 @@ def _radius(spot: Spot, most: int) -> float:
 
 def _names(spots: Sequence[Spot], x: Scale, y: Scale, most: int) -> list[Markup]:
     """Labels that have room beside their spot, the largest zones first."""
-    taken: list[tuple[float, float, float, float]] = []
+    places = [(x(spot.share), y(spot.wait_ms), _radius(spot, most)) for spot in spots]
+    taken = [(cx - r, cy - r, cx + r, cy + r) for cx, cy, r in places]
     names: list[Markup] = []
     for spot in sorted(spots, key=lambda spot: -spot.jobs)[:24]:
         text = spot.name if len(spot.name) <= 18 else f"{spot.name[:17]}…"

@@ -9,7 +9,7 @@ import msgspec
 
 from casque.spark.report.figures import Figures, Tally
 from casque.spark.report.period import Period
-from casque.spark.report.scales import dollars, index, number, percent, span
+from casque.spark.report.scales import dollars, index, number, percent, rate, span
 
 
 class Unit(StrEnum):
@@ -27,7 +27,7 @@ WRITTEN: dict[Unit, Callable[[float | None], str]] = {
     Unit.COUNT: number,
     Unit.SHARE: percent,
     Unit.MS: span,
-    Unit.PER_SECOND: lambda value: "–" if value is None else f"{number(value)}/s",
+    Unit.PER_SECOND: rate,
     Unit.INDEX: index,
     Unit.DOLLARS: dollars,
 }
@@ -83,7 +83,7 @@ def headlines(f: Figures) -> tuple[Headline, ...]:
         Headline("done", Unit.COUNT, t.done, "jobs that were acknowledged"),
         Headline("dead", Unit.COUNT, t.dead, "jobs that ran out of attempts"),
         Headline("cancelled", Unit.COUNT, t.cancelled, "jobs that were cancelled"),
-        Headline("throughput", Unit.PER_SECOND, f.throughput, "finished jobs per second, over the whole period"),
+        Headline("throughput", Unit.PER_SECOND, f.throughput, "finished jobs, over the whole period"),
         Headline("wait, median", Unit.MS, t.wait.p50_ms, "from due to first claimed; half waited no longer"),
         Headline("wait, p90", Unit.MS, t.wait.p90_ms, "nine of ten waited no longer"),
         Headline("wait, p99", Unit.MS, t.wait.p99_ms, "99 of 100 waited no longer"),

@@ -249,7 +249,8 @@ class View(NamedTuple):
 
     @property
     def step(self) -> str:
-        return span(self.period.step_ms)
+        written = span(self.period.step_ms)
+        return {"1 s": "second", "1 min": "minute", "1 h": "hour", "24 h": "day"}.get(written, written)
 
     def line(
         self,
@@ -322,7 +323,7 @@ def _depth(view: View) -> Section:
         "depth",
         "Depth",
         "Depth over time",
-        f"Jobs in the queue, on average over {view.step}. Waiting: due and not running. Scheduled: not due yet.",
+        f"Jobs in the queue, on average per {view.step}. Waiting: due and not running. Scheduled: not due yet.",
         view.chart("Jobs waiting, running and scheduled over time", lines, charts.counts(lines, "jobs"), DEPTH, rows),
     )
 
@@ -351,7 +352,7 @@ def _latency(view: View) -> Section:
             parts.append(_nothing("Nothing was measured in this period."))
         else:
             parts += [view.chart(f"{title}: median, p90 and p99", lines, axis, columns, rows), _figure(bars)]
-    about = f"Percentiles are true to 2 % of the rank. A point stands for {view.step}; in the legend, the whole period."
+    about = f"Percentiles are true to 2 % of the rank. One point per {view.step}; beside the names, the whole period."
     return _section("latency", "Latency", "Latency", about, *parts)
 
 
@@ -425,9 +426,8 @@ def _zones(view: View) -> Section:
     figures, f = view.figures, view.figures.fairness
     served = [one for one in figures.zones if one.tally.finished]
     work = max(figures.total.run.sum_ms, 1)
-    rows = list(served)
-    if figures.other_zones is not None and figures.other_zones.finished:
-        rows.append(Named(f"{number(f.zones - len(served))} other zones", figures.other_zones))
+    others = figures.other_zones
+    rest = [Named(f"{number(f.zones - len(served))} other zones", others)] if others and others.finished else []
     columns = (
         Column("zone", "name", _zone),
         Column("finished", "tally.finished"),
@@ -453,11 +453,11 @@ def _zones(view: View) -> Section:
     about = (
         "The share of each zone in the service, and how long its jobs wait for it. "
         f"Jain's index of the run time is {index(f.jain_service)} between {number(f.zones)} zones, of their "
-        f"mean waits {index(f.jain_wait)}: 1 is even, {index(1 / f.zones)} means that one has all. "
+        f"mean waits {index(f.jain_wait)}: 1 is even, {number(1 / f.zones)} means that one has all. "
         f"Jobs of {large} waited {span(f.large_wait_ms)} on average, those of the others {span(f.small_wait_ms)}"
     )
     parts = [_figure(cloud)] if cloud is not None else []
-    parts += [_long(columns, rows)]
+    parts.append(_long(columns, [*served, *rest]))
     if len(figures.fair_hours) > 1:
         late = ", the last 31 days" if len(figures.period.hours) > FAIR_HOURS_MAX else ""
         title = "Jain's index between zones by hour"
@@ -476,9 +476,8 @@ class Hours(Period, frozen=True):
 
 
 def _cost(figures: Figures) -> Section:
-    rows, other, hours = list(figures.costs), figures.other_costs, figures.period.hours
-    if other is not None:
-        rows.append(msgspec.structs.replace(other, zone=f"{number(other.zones)} other zones"))
+    rows, other, hours = figures.costs, figures.other_costs, figures.period.hours
+    rest = [msgspec.structs.replace(other, zone=f"{number(other.zones)} other zones")] if other else []
     return _section(
         "cost",
         "Cost",
@@ -486,7 +485,7 @@ def _cost(figures: Figures) -> Section:
         f"Operations, and each zone's share of the queue's write requests. By whole hours, from {at_utc(hours[0])} to "
         f"{at_utc(hours[-1] + hours.step)} UTC. All together {dollars(figures.dollars)} for "
         f"{number(round(figures.commits, 1))} commits.",
-        _long(COST, rows),
+        _long(COST, [*rows, *rest]),
     )
 
 
@@ -594,18 +593,17 @@ def _legend(lines: Iterable[Line]) -> Markup:
     return tag("ul", *items, class_="legend")
 
 
-def _data(columns: Sequence[Column], rows: Sequence[Any]) -> Markup:
+def _data(columns: Sequence[Column], rows: Sequence[Any], what: str = "Numbers") -> Markup:
     """The numbers of a chart as a table, for screen readers and for exact values."""
-    left = f"Numbers ({len(rows)} rows)" if len(rows) <= TABLE_MAX else f"Numbers (the last {TABLE_MAX} rows)"
+    left = f"{what} ({len(rows)} rows)" if len(rows) <= TABLE_MAX else f"{what} (the last {TABLE_MAX} rows)"
     return tag("details", tag("summary", left), _wide(_table(columns, rows[-TABLE_MAX:])))
 
 
 def _long(columns: Sequence[Column], rows: Sequence[Any]) -> Markup:
-    """A table whose rows after the first, and before the last, are folded."""
+    """A table of which some rows are always visible, and all if it is unfolded."""
     if len(rows) <= 2 * ROWS_MAX:
         return _wide(_table(columns, rows))
-    shown = (*rows[:ROWS_MAX], *([rows[-1]] if len(rows) > ROWS_MAX else []))
-    return joined(_wide(_table(columns, shown)), _data(columns, rows))
+    return joined(_wide(_table(columns, rows[:ROWS_MAX])), _data(columns, rows, "All of them"))
 
 
 def _rows_or(nothing: str, columns: Sequence[Column], rows: Sequence[Any]) -> Markup:

@@ -142,6 +142,18 @@ def percent(share: float | None) -> str:
     return f"{hundredth:.0f} %" if hundredth >= 20 or hundredth == 0 else f"{number(hundredth)} %"
 
 
+def rate(per_second: float | None) -> str:
+    """
+    >>> [rate(each) for each in (None, 0, 86.2, 0.5, 0.0078, 0.0001)]
+    ['–', '0/s', '86/s', '30/min', '28/h', '8.6/d']
+    """
+    if per_second is None:
+        return "–"
+    units = (("s", 1), ("min", 60), ("h", 3600), ("d", 86_400))
+    unit, seconds = next((one for one in units if per_second * one[1] >= 1 or not per_second), units[-1])
+    return f"{number(per_second * seconds)}/{unit}"
+
+
 def index(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
