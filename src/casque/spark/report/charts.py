@@ -303,7 +303,7 @@ def _grid(y: Scale, axis: Axis, width: int = WIDTH) -> Markup:
     )
 
 
-def _marks(x: Scale, ticks: Mapping[float, str], unit: str) -> Markup:
+def _marks(x: Scale, ticks: Mapping[int, str] | Mapping[float, str], unit: str) -> Markup:
     """The horizontal axis."""
     base = HEIGHT - BOTTOM
     return joined(

@@ -6,6 +6,7 @@ A table is a tuple of columns, and a chart a tuple of lines: each says which att
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 from casque.spark.report import charts
 from casque.spark.report.charts import Axis, Line, Spot
 from casque.spark.report.figures import Figures, Named
-from casque.spark.report.headline import WRITTEN, Comparison, Difference, Unit, headlines
+from casque.spark.report.headline import WRITTEN, Comparison, Difference, EntrypointDifference, Unit, headlines
 from casque.spark.report.markup import Child, Markup, joined, tag
 from casque.spark.report.period import HOUR_MS, MINUTE_MS, Period, at_utc
 from casque.spark.report.queries import EDGES_MS
@@ -70,7 +71,7 @@ def _zone(name: str | None) -> str:
 
 
 def _day(at_ms: int) -> str:
-    return at_utc(at_ms)[5:]
+    return at_utc(at_ms)[5:16]
 
 
 def _error(text: str | None) -> str:
@@ -199,7 +200,7 @@ def _sections(
     else:
         yield _section("figures", "At a glance", "At a glance", "", _tiles(figures))
     if comparison is not None:
-        earlier = before and View(before, min(before.period.to_ms, origin.known.to_ms))
+        earlier = None if before is None else View(before, min(before.period.to_ms, origin.known.to_ms))
         yield _comparison(comparison, view, earlier)
     if figures.empty:
         return
@@ -503,10 +504,8 @@ def _comparison(comparison: Comparison, after: View, before: View | None) -> Sec
     names = [one.name for one in comparison.entrypoints[0].differences] if comparison.entrypoints else []
     entrypoints = [Column("entrypoint", "entrypoint", _text)]
     for n, name in enumerate(names):
-        entrypoints += [
-            Column(name, lambda one, n=n: _short(one.differences[n]), _text),
-            Column("ratio", lambda one, n=n: _ratio(one.differences[n]), _text),
-        ]
+        of = partial(_nth, n)
+        entrypoints += [Column(name, of, _short), Column("ratio", of, _ratio)]
     return _section(
         "comparison",
         "Comparison",
@@ -549,6 +548,10 @@ def _side_by_side(before: View, after: View) -> Markup:
         )
         parts.append(tag("div", *drawn, class_="pair"))
     return joined(*parts)
+
+
+def _nth(n: int, one: EntrypointDifference) -> Difference:
+    return one.differences[n]
 
 
 def _short(one: Difference) -> str:
