@@ -185,9 +185,10 @@ class Questions:
             self._compute(table, query)
 
     def _compute(self, table: str, query: str) -> None:
-        # Several questions ask it, and it is small.
-        self._kept.append(self._spark.sql(query).cache())
-        self._kept[-1].createOrReplaceTempView(models()[table].view)
+        rows = self._spark.sql(query)
+        if table == "gold/minutes":  # which several questions ask
+            self._kept.append(rows.cache())
+        rows.createOrReplaceTempView(models()[table].view)
 
     def close(self) -> None:
         for frame in self._kept:
