@@ -81,12 +81,14 @@ def build(
         )
     period = _period(known, begin, end, as_of)
     before = None
-    if compare_with is not None:
-        earlier = checked("the period to compare with", Period(*map(minute_ms, compare_with)))
-        before = questions.ask(earlier, known, lambda what: say(f"before: {what}"))
-    figures = questions.ask(period, known, say)
-    questions.close()
-    activate(spark)  # as it was
+    try:
+        if compare_with is not None:
+            earlier = checked("the period to compare with", Period(*map(minute_ms, compare_with)))
+            before = questions.ask(earlier, known, lambda what: say(f"before: {what}"))
+        figures = questions.ask(period, known, say)
+    finally:
+        questions.close()
+        activate(spark)  # as it was
     origin = Origin(_name(chosen), (clock or SystemClock()).wall_ms(), known, cursor.name or cursor.queue_id)
     return Report(origin, figures, None if before is None else compare(before, figures), before)
 
