@@ -36,7 +36,7 @@ class Browser:
         self._rest = b""
         self.happened: list[dict[str, Any]] = []
 
-    def open(self, url: str, *, width: int = 1200, dark: bool = False) -> None:
+    def open(self, url: str, *, width: int = 1200, dark: bool = False, paper: bool = False) -> None:
         if self._session is None:
             target = self._ask("Target.createTarget", url="about:blank")["targetId"]
             self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -44,7 +44,7 @@ class Browser:
                 self._ask(f"{part}.enable")
         self._ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._ask("Emulation.setEmulatedMedia", features=[scheme])
+        self._ask("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
         self.happened.clear()
         self._ask("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.happened):

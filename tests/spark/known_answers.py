@@ -232,7 +232,7 @@ class _Answers:
             }
             at_ends = [
                 sum(a <= minute < b for a, b in stays["waiting"])
-                for minute in range(begin + MINUTE_MS - 1, end, MINUTE_MS)
+                for minute in range(begin + period.tick_ms - 1, end, period.tick_ms)
             ]
             points.append(Depth(step, **means, waiting_max=max(at_ends, default=0)))
         return tuple(points)
@@ -254,8 +254,8 @@ class _Answers:
             busy = {}
             for step in period.steps:
                 begin, end = max(step, period.from_ms), min(step + period.step_ms, period.to_ms)
-                busy[step] = sum(max(0, min(b, end) - max(a, begin)) for a, b, _ in spans)
-            busy_ms = sum(busy.values())
+                busy[step] = sum(max(0, min(b, end) - max(a, begin)) for a, b, _ in spans), end - begin
+            busy_ms = sum(ms for ms, _ in busy.values())
             if busy_ms or over:
                 uses.append(
                     WorkerUse(
@@ -264,7 +264,7 @@ class _Answers:
                         busy_ms / period.span_ms,
                         len(over),
                         sum(one.outcome != "done" and one.outcome != "cancelled" for one in over),
-                        {step: ms / period.within(step, period.step_ms) for step, ms in busy.items() if ms},
+                        {step: ms / length_ms for step, (ms, length_ms) in busy.items() if ms},
                     )
                 )
         return tuple(sorted(uses, key=lambda use: (-use.busy_ms, use.worker or "")))

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from casque.spark.report import Report
-from casque.spark.report.headline import headlines
+from casque.spark.report.headline import compare, headlines
+from casque.spark.report.page import Origin
+from casque.spark.report.page import page as page_of
+from casque.spark.report.period import HOUR_MS, Period
 from simulation.known_history import HOSTILE
 from tests.spark.browser import Browser, browsing, find_browser
+from tests.spark.known_answers import Made
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
@@ -83,7 +87,7 @@ def test_the_figures_are_there_to_be_read(browser: Browser, page: str, whole_rep
         assert f"{one.name}\n{one}" in text
     assert HOSTILE in text
     assert browser.evaluate("document.scripts.length") == 0
-    assert browser.evaluate("document.querySelectorAll('svg.chart').length") == 9
+    assert browser.evaluate("document.querySelectorAll('svg.chart').length") == 11
 
 
 @pytest.mark.parametrize("width", [380, 760, 1600])
@@ -91,6 +95,30 @@ def test_nothing_is_cut_off_or_lies_on_something_else(browser: Browser, page: st
     browser.open(page, width=width)
     assert browser.evaluate(MISPLACED) == []
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page itself never scrolls"
+
+
+@pytest.mark.parametrize("width", [380, 1200])
+def test_two_periods_fit_beside_or_below_each_other(
+    browser: Browser, known_warehouse: Made, tmp_path: Path, width: int
+) -> None:
+    begin = known_warehouse.extent.from_ms
+    after, before = (known_warehouse.answers(Period(at, at + 2 * HOUR_MS)) for at in (begin + 2 * HOUR_MS, begin))
+    path = tmp_path / "compared.html"
+    path.write_text(page_of(after, Origin("", 0, known_warehouse.extent), compare(before, after), before))
+    browser.open(path.as_uri(), width=width)
+    assert browser.evaluate(MISPLACED) == []
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tops = "[...document.querySelectorAll('.pair')].map(p => [...p.children].map(c => c.getBoundingClientRect().top))"
+    assert [len(set(pair)) for pair in browser.evaluate(tops)] == [1 if width > 800 else 2] * 3
+
+
+def test_on_paper_it_is_light_and_nothing_is_cut_off(browser: Browser, page: str) -> None:
+    browser.open(page, width=718, dark=True, paper=True)
+    assert browser.evaluate(MISPLACED) == []
+    wide = "[...document.querySelectorAll('table, svg')].filter(one => one.getBoundingClientRect().right > innerWidth)"
+    assert browser.evaluate(f"{wide}.length") == 0
+    assert min(browser.evaluate(CONTRAST)) >= 4.5
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -57,8 +57,9 @@ def report(
     *,
     spark: SparkOptions,
 ) -> None:
-    """Write one self-contained page about a queue's history: depth over time, waits and run times, a heat map by hour,
-    slow and failing entrypoints, dead letters, workers, zones and cost. Computed by Spark from a warehouse.
+    """Write one self-contained page about a queue's history: throughput and failures, depth, waits and run times, a
+    heat map by hour, slow and failing entrypoints, dead letters, workers, zones and cost. Computed by Spark from a
+    warehouse.
 
     The page needs no network and no script, and can be sent by mail. With --json the numbers go to standard output.
 
@@ -67,12 +68,14 @@ def report(
     if output is None and not json:
         raise InvalidInputError("say where the page goes with -o report.html, or ask for the numbers with --json")
     from casque.spark.report import build
-    from casque.spark.report.period import parse_moments
+    from casque.spark.report.period import Period, checked, minute_ms, parse_moments
 
     # Check every argument before Spark starts, which takes a while.
     since = None if begin is None else times.moment("--from", begin)
     until = None if end is None else times.moment("--to", end)
     seen_from = None if as_of is None else times.moment("--as-of", as_of)
+    if since is not None and until is not None:
+        checked("the period of --from and --to", Period(minute_ms(since), minute_ms(until)))
     other = None if compare is None else parse_moments("--compare", compare)
     options = parse_options(option)
     with spinner("starting Spark") as progress, spark.session("casque report") as session:
@@ -91,5 +94,7 @@ def report(
             file.write(made.html())
     if json:
         print(printable_json(made.json()))
-    elif output is not None:
+    elif made.figures.empty:
+        say(f"{output}: nothing happened in {made.figures.period}; choose --from and --to within {made.origin.known}")
+    else:
         say(f"{output}: {made.figures.period}, {made.figures.total.finished:,} jobs finished")

@@ -65,6 +65,8 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     """For a ring, the cursor of each shard. The ring's own position is their sum."""
     as_of_ms: int = 0
     """The time of the position."""
+    name: str = ""
+    """The queue's URL, without options."""
 
     def of(self, shard: int | None) -> Cursor:
         """A new shard starts with an empty cursor."""
@@ -241,7 +243,7 @@ class _Runs:
         as_of_ms = max(one.at_ms for one in sight.shards.values()) or self._warehouse.now_ms()
         return Plan(
             run=snapshot.root.run + 1,
-            to=msgspec.structs.replace(whole, as_of_ms=as_of_ms),
+            to=msgspec.structs.replace(whole, as_of_ms=as_of_ms, name=self._queue.url.partition("?")[0]),
             has_log=all(one.has_log for one in sight.shards.values()),
             rebuild=rebuild,
             payloads=self._settings.payloads,

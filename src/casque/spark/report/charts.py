@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,72 +28,81 @@ from casque.spark.report.scales import (
     time_ticks,
 )
 
-WIDTH = 900
+WIDTH, HALF = 900, 470
 HEIGHT = 260
 LEFT, RIGHT, TOP, BOTTOM = 72, 30, 14, 44
 HEAT_DAYS_MAX = 62
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line of a chart: a value for each time, None for a gap."""
+    """One line of a chart: a value for each step, None for a gap."""
 
     name: str
     style: str
     """Its class in the style sheet."""
     points: tuple[tuple[int, float | None], ...]
-    step_ms: int
-    """The time span of a point, from its own time on."""
+    note: str = ""
+    """Its numbers, beside its name."""
     filled: bool = False
 
 
-def depth_chart(title: str, lines: Sequence[Line], period: Period) -> Markup:
-    """Counts over time, from 0."""
+class Axis(NamedTuple):
+    """The vertical one."""
+
+    ticks: Sequence[float]
+    label: Callable[[float], str]
+    unit: str
+    log: bool = False
+
+    def scale(self) -> Scale:
+        return Scale(self.ticks[0], self.ticks[-1], HEIGHT - BOTTOM, TOP, log=self.log)
+
+
+def counts(lines: Sequence[Line], unit: str) -> Axis:
+    """From 0 on."""
     high = max((value for line in lines for _, value in line.points if value is not None), default=0)
-    ticks = nice_ticks(high, whole=high >= 3)
-    return _over_time(title, lines, period, Scale(0, ticks[-1], HEIGHT - BOTTOM, TOP), ticks, number, "jobs")
+    return Axis(nice_ticks(high, whole=high >= 3), number, unit)
 
 
-def share_chart(title: str, lines: Sequence[Line], period: Period, unit: str) -> Markup:
-    """Values from 0 to 1 over time."""
-    ticks = [0, 0.25, 0.5, 0.75, 1]
-    return _over_time(title, lines, period, Scale(0, 1, HEIGHT - BOTTOM, TOP), ticks, lambda v: f"{v:g}", unit)
+def shares(unit: str) -> Axis:
+    return Axis([0, 0.25, 0.5, 0.75, 1], lambda value: f"{value:g}", unit)
 
 
-def span_chart(title: str, lines: Sequence[Line], period: Period) -> Markup | None:
-    """Spans over time on a logarithmic axis: a second and an hour fit on one chart. None without any."""
+def spans(lines: Sequence[Line]) -> Axis | None:
+    """Logarithmic: a second and an hour fit on one chart. None without any."""
     ends = bounds([value for line in lines for _, value in line.points])
-    if ends is None:
-        return None
-    ticks = span_ticks(*ends)
-    scale = Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP, log=True)
-    return _over_time(title, lines, period, scale, ticks, span, "time, logarithmic")
+    return None if ends is None else Axis(span_ticks(*ends), span, "time, logarithmic", log=True)
 
 
-def _over_time(
-    title: str,
-    lines: Sequence[Line],
-    period: Period,
-    y: Scale,
-    ticks: Sequence[float],
-    label: Callable[[float], str],
-    unit: str,
+def over_time(
+    title: str, lines: Sequence[Line], axis: Axis, period: Period, known_ms: int, *, half: bool = False
 ) -> Markup:
-    x = Scale(period.from_ms, period.to_ms, LEFT, WIDTH - RIGHT)
-    drawn = [_line(line, x, y, label) for line in lines]
-    return _svg(title, HEIGHT, _grid(y, ticks, label, unit), _time_axis(x, period, HEIGHT), *drawn)
+    """Lines over the steps of a period. Steps that are not known to their end, at `known_ms`, are marked."""
+    width = HALF if half else WIDTH
+    x, y = Scale(period.from_ms, period.to_ms, LEFT, width - RIGHT), axis.scale()
+    base = HEIGHT - BOTTOM
+    parts = [_grid(y, axis, width)]
+    if known_ms % period.step_ms or known_ms < period.to_ms:
+        begin = x(known_ms // period.step_ms * period.step_ms)
+        said = tag("title", f"incomplete: ends at {at_utc(known_ms)} UTC")
+        parts.append(
+            tag("rect", said, x=begin, y=TOP, width=max(width - RIGHT - begin, 1), height=base - TOP, class_="partial")
+        )
+    ticks = {tick: time_label(tick, period) for tick in time_ticks(period, 4 if half else 8)}
+    parts += [tag("line", x1=LEFT, x2=width - RIGHT, y1=base, y2=base, class_="axis"), _marks(x, ticks, "time (UTC)")]
+    return _svg(title, *parts, *(_line(line, x, y, axis, period.step_ms) for line in lines), width=width)
 
 
-def _line(line: Line, x: Scale, y: Scale, label: Callable[[float], str]) -> Markup:
-    half = line.step_ms / 2
+def _line(line: Line, x: Scale, y: Scale, axis: Axis, step_ms: int) -> Markup:
     parts: list[Markup] = []
     dots: list[Markup] = []
     # A stretch without values is a gap, without a line across it.
     for there, run in groupby(line.points, key=lambda point: point[1] is not None):
-        places = [(x(at + half), y(value), at, value) for at, value in run if there and value is not None]
+        places = [(x(at + step_ms / 2), y(value), at, value) for at, value in run if there and value is not None]
         if not places:
             continue
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py, _, _ in places)
-        if line.filled:
+        if line.filled and not axis.log:  # there is no 0 on a logarithmic axis that an area could begin at
             floor = f"{y.begin:.1f}"
             area = f"{places[0][0]:.1f},{floor} {path} {places[-1][0]:.1f},{floor}"
             parts.append(tag("polygon", points=area, class_=f"area {line.style}"))
@@ -100,7 +110,7 @@ def _line(line: Line, x: Scale, y: Scale, label: Callable[[float], str]) -> Mark
         dots += [
             tag(
                 "circle",
-                tag("title", f"{line.name}: {label(value)}, {at_utc(at)} UTC"),
+                tag("title", f"{line.name}: {axis.label(value)}, {at_utc(at)} UTC"),
                 cx=px,
                 cy=py,
                 r=2.5 if len(places) == 1 else 5,
@@ -112,47 +122,39 @@ def _line(line: Line, x: Scale, y: Scale, label: Callable[[float], str]) -> Mark
     return joined(*parts, *dots)
 
 
-def histogram(title: str, counts: dict[int, int]) -> Markup | None:
-    """The distribution of spans, counted by the longest of each bar. None if there are none."""
-    if not counts:
+def histogram(title: str, counted: Mapping[int, int], edges: Sequence[int]) -> Markup | None:
+    """The distribution of spans, a bar for each edge: as many as are that long and longer than the edge before. None
+    without any."""
+    if not counted:
         return None
-    spans = {most: max(float(most), 1.0) for most in counts}
-    ticks = span_ticks(min(spans.values()), max(spans.values()))
-    x = Scale(ticks[0], ticks[-1], LEFT, WIDTH - RIGHT, log=True)
-    bars = 60
-    width = (WIDTH - RIGHT - LEFT) / bars
-    heights = [0] * bars
-    for most, count in counts.items():
-        heights[min(int((x(spans[most]) - LEFT) / width), bars - 1)] += count
-    steps = nice_ticks(max(heights), whole=True)
-    y = Scale(0, steps[-1], HEIGHT - BOTTOM, TOP)
-    ratio = (ticks[-1] / ticks[0]) ** (1 / bars)
+    first, last = edges.index(min(counted)), edges.index(max(counted))
+    shown = edges[max(first - 1, 0) : last + 2]
+    axis = Axis(nice_ticks(max(counted.values()), whole=True), number, "how many")
+    y, each = axis.scale(), min((WIDTH - RIGHT - LEFT) / len(shown), 48)
     drawn = [
         tag(
             "rect",
-            tag("title", f"{span(ticks[0] * ratio**n)} to {span(ticks[0] * ratio ** (n + 1))}: {count:,}"),
-            x=LEFT + n * width + 0.5,
-            y=y(count),
-            width=width - 1,
-            height=max(y.begin - y(count), 0.8),
+            tag("title", f"{span(edges[max(edges.index(edge) - 1, 0)])} to {span(edge)}: {counted[edge]:,}"),
+            x=LEFT + n * each + 0.5,
+            y=y(counted[edge]),
+            width=each - 1,
+            height=max(y.begin - y(counted[edge]), 0.8),
             class_="bar one",
         )
-        for n, count in enumerate(heights)
-        if count
+        for n, edge in enumerate(shown)
+        if edge in counted
     ]
-    marks = [
-        joined(
-            tag("line", x1=x(tick), x2=x(tick), y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM + 5, class_="axis"),
-            tag("text", span(tick), x=x(tick), y=HEIGHT - BOTTOM + 18, text_anchor="middle"),
-        )
-        for tick in ticks
-    ]
-    under = tag("text", "time, logarithmic", x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, class_="unit centred")
-    return _svg(title, HEIGHT, _grid(y, steps, number, "how many"), *drawn, *marks, under)
+    x = Scale(0, len(shown), LEFT, LEFT + len(shown) * each)
+    every = max(1, math.ceil(56 / each))
+    ticks = {n + 1: span(edge) for n, edge in enumerate(shown) if n % every == every - 1}
+    return _svg(title, _grid(y, axis), *drawn, _marks(x, ticks, "at most this long"))
 
 
-def heat_map(title: str, values: Mapping[int, float], period: Period, label: Callable[[float], str]) -> Markup | None:
-    """A row for each day and a column for each hour; values by the start of the hour. None without any."""
+def heat_map(
+    title: str, values: Mapping[int, float], period: Period, known_ms: int, label: Callable[[float], str]
+) -> Markup | None:
+    """A row for each day and a column for each hour; values by the start of the hour. Hours of which the period has
+    only a part have a dashed border. None without any."""
     if not values:
         return None
     days = sorted({hour // DAY_MS for hour in period.hours})[-HEAT_DAYS_MAX:]
@@ -172,16 +174,19 @@ def heat_map(title: str, values: Mapping[int, float], period: Period, label: Cal
             # The square root keeps differences among small values visible beside one large one.
             warmth = 0 if value is None else 1 + min(int((value / high) ** 0.5 * 8), 7)
             text = "nothing" if value is None else label(value)
+            begin_ms, end_ms = max(hour, period.from_ms), min(hour + HOUR_MS, period.to_ms, known_ms)
+            partial = end_ms - begin_ms < HOUR_MS
+            about = f"{at_utc(begin_ms)} to {at_utc(end_ms)[11:]} UTC, incomplete" if partial else f"{at_utc(hour)} UTC"
             drawn.append(
                 tag(
                     "rect",
-                    tag("title", f"{at_utc(hour)} UTC: {text}"),
+                    tag("title", f"{about}: {text}"),
                     x=LEFT + column * width + 1,
                     y=y + 1,
                     width=width - 2,
                     height=cell - 2,
                     rx=2,
-                    class_=f"heat h{warmth}",
+                    class_=f"heat h{warmth} part" if partial else f"heat h{warmth}",
                 )
             )
             if value is not None and cell >= 24:
@@ -194,7 +199,7 @@ def heat_map(title: str, values: Mapping[int, float], period: Period, label: Cal
         for column in range(0, 24, 1 if cell >= 24 else 3)
     ]
     unit = tag("text", "hour of the day (UTC)", x=(LEFT + WIDTH - RIGHT) / 2, y=height - 6, class_="unit centred")
-    return _svg(title, height, *drawn, *hours, unit)
+    return _svg(title, *drawn, *hours, unit, height=height)
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -211,18 +216,11 @@ def scatter(title: str, spots: Sequence[Spot]) -> Markup | None:
     ends = bounds([spot.wait_ms for spot in spots])
     if ends is None:
         return None
-    ticks = span_ticks(*ends)
-    y = Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP, log=True)
-    shares = nice_ticks(max(spot.share for spot in spots) * 1.05)
-    x = Scale(0, shares[-1], LEFT, WIDTH - RIGHT)
+    axis = Axis(span_ticks(*ends), span, "mean wait", log=True)
+    ticks = nice_ticks(min(max(spot.share for spot in spots) * 1.05, 1))
+    x, y = Scale(0, ticks[-1], LEFT, WIDTH - RIGHT), axis.scale()
     most = max(spot.jobs for spot in spots)
-    marks = [
-        joined(
-            tag("line", x1=x(tick), x2=x(tick), y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM + 5, class_="axis"),
-            tag("text", percent(tick), x=x(tick), y=HEIGHT - BOTTOM + 18, text_anchor="middle"),
-        )
-        for tick in shares
-    ]
+    marks = _marks(x, {tick: percent(tick) for tick in ticks}, "share of the run time")
     drawn = [
         tag(
             "circle",
@@ -237,8 +235,7 @@ def scatter(title: str, spots: Sequence[Spot]) -> Markup | None:
         )
         for spot in spots
     ]
-    under = tag("text", "share of the run time", x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, class_="unit centred")
-    return _svg(title, HEIGHT, _grid(y, ticks, span, "mean wait"), *marks, *drawn, *_names(spots, x, y, most), under)
+    return _svg(title, _grid(y, axis), marks, *drawn, *_names(spots, x, y, most))
 
 
 def _radius(spot: Spot, most: int) -> float:
@@ -247,7 +244,8 @@ def _radius(spot: Spot, most: int) -> float:
 
 def _names(spots: Sequence[Spot], x: Scale, y: Scale, most: int) -> list[Markup]:
     """Labels that have room beside their spot, the largest zones first."""
-    taken: list[tuple[float, float, float, float]] = []
+    places = [(x(spot.share), y(spot.wait_ms), _radius(spot, most)) for spot in spots]
+    taken = [(cx - r, cy - r, cx + r, cy + r) for cx, cy, r in places]
     names: list[Markup] = []
     for spot in sorted(spots, key=lambda spot: -spot.jobs)[:24]:
         text = spot.name if len(spot.name) <= 18 else f"{spot.name[:17]}…"
@@ -291,41 +289,35 @@ def strip(values: dict[int, float], period: Period, name: str) -> Markup:
     )
 
 
-def _grid(y: Scale, ticks: Sequence[float], label: Callable[[float], str], unit: str) -> Markup:
+def _grid(y: Scale, axis: Axis, width: int = WIDTH) -> Markup:
     middle = (y.begin + y.end) / 2
     return joined(
         *(
             joined(
-                tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y(tick), y2=y(tick), class_="grid"),
-                tag("text", label(tick), x=LEFT - 8, y=y(tick) + 4, text_anchor="end"),
+                tag("line", x1=LEFT, x2=width - RIGHT, y1=y(tick), y2=y(tick), class_="grid"),
+                tag("text", axis.label(tick), x=LEFT - 8, y=y(tick) + 4, text_anchor="end"),
             )
-            for tick in ticks
+            for tick in axis.ticks
         ),
-        tag("text", unit, x=14, y=middle, class_="unit centred", transform=f"rotate(-90 14 {middle:.0f})"),
+        tag("text", axis.unit, x=14, y=middle, class_="unit centred", transform=f"rotate(-90 14 {middle:.0f})"),
     )
 
 
-def _time_axis(x: Scale, period: Period, height: int) -> Markup:
-    base = height - BOTTOM
+def _marks(x: Scale, ticks: Mapping[int, str] | Mapping[float, str], unit: str) -> Markup:
+    """The horizontal axis."""
+    base = HEIGHT - BOTTOM
     return joined(
-        tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=base, y2=base, class_="axis"),
         *(
             joined(
                 tag("line", x1=x(tick), x2=x(tick), y1=base, y2=base + 5, class_="axis"),
-                tag("text", time_label(tick, period), x=x(tick), y=base + 18, text_anchor="middle"),
+                tag("text", label, x=x(tick), y=base + 18, text_anchor="middle"),
             )
-            for tick in time_ticks(period)
+            for tick, label in ticks.items()
         ),
-        tag("text", "time (UTC)", x=(LEFT + WIDTH - RIGHT) / 2, y=height - 6, class_="unit centred"),
+        tag("text", unit, x=(x.begin + x.end) / 2, y=HEIGHT - 6, class_="unit centred"),
     )
 
 
-def _svg(title: str, height: int, *drawn: Markup) -> Markup:
-    return tag(
-        "svg",
-        *drawn,
-        viewBox=f"0 0 {WIDTH} {height}",
-        role="img",
-        aria_label=title,
-        class_="chart",
-    )
+def _svg(title: str, *drawn: Markup, width: int = WIDTH, height: int = HEIGHT) -> Markup:
+    style = "chart" if width == WIDTH else "chart half"
+    return tag("svg", *drawn, viewBox=f"0 0 {width} {height}", role="img", aria_label=title, class_=style)

@@ -5,8 +5,6 @@ Spans are milliseconds; a value that cannot be computed because nothing happened
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import msgspec
 
 from casque.spark.report.period import Period
@@ -70,7 +68,7 @@ class Depth(msgspec.Struct, frozen=True):
     waiting: float
     running: float
     waiting_max: int
-    """Maximum over the ends of its minutes."""
+    """Maximum over the ends of its minutes, or seconds if a step is shorter than a minute."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -131,6 +129,7 @@ class Cost(msgspec.Struct, frozen=True):
     commits: float
     bytes: int
     dollars: float
+    zones: int = 1
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -158,6 +157,9 @@ class Figures(msgspec.Struct, frozen=True):
     fair_hours: tuple[FairHour, ...]
     costs: tuple[Cost, ...]
     """Most expensive first. By whole hours that overlap the period."""
+    other_zones: Tally | None = None
+    """All zones after the first 200."""
+    other_costs: Cost | None = None
 
     @property
     def empty(self) -> bool:
@@ -174,51 +176,8 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def dollars(self) -> float:
-        return sum(cost.dollars for cost in self.costs)
+        return sum(cost.dollars for cost in (*self.costs, self.other_costs) if cost is not None)
 
     @property
     def commits(self) -> float:
-        return sum(cost.commits for cost in self.costs)
-
-
-def fairness(zones: Iterable[Named]) -> Fairness:
-    """As `gold/fairness` defines it, for any period: covers all zones with jobs that finished in it.
-
-    >>> alike = Tally(finished=1, run=Spread(1, 500))
-    >>> fairness([Named("a", alike), Named("b", alike)]).jain_service
-    1.0
-    """
-    # Like the table: of zones of the same size the first by name counts as larger, jobs without a zone before all
-    # others.
-    named = sorted(zones, key=lambda one: (-one.tally.finished, one.name is not None, one.name or ""))
-    served = [one.tally for one in named if one.tally.finished]
-    if not served:
-        return Fairness()
-    half = sum(zone.finished for zone in served) / 2
-    large = next(n for n in range(1, len(served) + 1) if sum(zone.finished for zone in served[:n]) >= half)
-    large_wait, small_wait = _mean_wait(served[:large]), _mean_wait(served[large:])
-    return Fairness(
-        len(served),
-        jain(zone.run.sum_ms for zone in served),
-        jain(zone.wait.mean_ms for zone in served if zone.wait.mean_ms is not None),
-        large,
-        large_wait,
-        small_wait,
-        small_wait / large_wait if small_wait is not None and large_wait else None,
-    )
-
-
-def jain(shares: Iterable[float]) -> float | None:
-    """Jain's index: 1 if all shares are equal, 1 / n if one of n has everything; None without shares.
-
-    >>> jain([1, 1, 1, 1]), jain([1, 0, 0, 0])
-    (1.0, 0.25)
-    """
-    values = list(shares)
-    squares = sum(value * value for value in values)
-    return sum(values) ** 2 / (len(values) * squares) if squares else None
-
-
-def _mean_wait(zones: Sequence[Tally]) -> float | None:
-    count = sum(zone.wait.count for zone in zones)
-    return sum(zone.wait.sum_ms for zone in zones) / count if count else None
+        return sum(cost.commits for cost in (*self.costs, self.other_costs) if cost is not None)

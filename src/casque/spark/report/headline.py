@@ -9,7 +9,7 @@ import msgspec
 
 from casque.spark.report.figures import Figures, Tally
 from casque.spark.report.period import Period
-from casque.spark.report.scales import dollars, index, number, percent, span
+from casque.spark.report.scales import dollars, index, number, percent, rate, span
 
 
 class Unit(StrEnum):
@@ -27,7 +27,7 @@ WRITTEN: dict[Unit, Callable[[float | None], str]] = {
     Unit.COUNT: number,
     Unit.SHARE: percent,
     Unit.MS: span,
-    Unit.PER_SECOND: lambda value: "–" if value is None else f"{number(value)}/s",
+    Unit.PER_SECOND: rate,
     Unit.INDEX: index,
     Unit.DOLLARS: dollars,
 }
@@ -74,13 +74,16 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def headlines(f: Figures) -> tuple[Headline, ...]:
     t, busy = f.total, sum(worker.busy_ms for worker in f.workers)
+    # Of one zone, and of a queue without a log, there is nothing to say.
+    even = f.fairness.jain_service if f.fairness.zones > 1 else None
+    commits, dollars_ = (round(f.commits, 6), f.dollars) if f.costs else (None, None)
     return (
         Headline("enqueued", Unit.COUNT, t.enqueued, "jobs that were added"),
         Headline("finished", Unit.COUNT, t.finished, "done, dead and cancelled together"),
         Headline("done", Unit.COUNT, t.done, "jobs that were acknowledged"),
         Headline("dead", Unit.COUNT, t.dead, "jobs that ran out of attempts"),
         Headline("cancelled", Unit.COUNT, t.cancelled, "jobs that were cancelled"),
-        Headline("throughput", Unit.PER_SECOND, f.throughput, "finished jobs per second, over the whole period"),
+        Headline("throughput", Unit.PER_SECOND, f.throughput, "finished jobs, over the whole period"),
         Headline("wait, median", Unit.MS, t.wait.p50_ms, "from due to first claimed; half waited no longer"),
         Headline("wait, p90", Unit.MS, t.wait.p90_ms, "nine of ten waited no longer"),
         Headline("wait, p99", Unit.MS, t.wait.p99_ms, "99 of 100 waited no longer"),
@@ -90,13 +93,13 @@ def headlines(f: Figures) -> tuple[Headline, ...]:
         Headline("retry rate", Unit.SHARE, t.retry_rate, "of done and dead jobs, those of several attempts"),
         Headline("failure rate", Unit.SHARE, t.failure_rate, "of done and dead jobs, those that died"),
         Headline("attempts failed", Unit.SHARE, t.attempt_failure_rate, "attempts that failed or whose lease ran out"),
-        Headline("waiting, most", Unit.COUNT, f.depth_max, "jobs due and not running, at the worst minute's end"),
+        Headline("waiting, most", Unit.COUNT, f.depth_max, "jobs due and not running, at the worst moment"),
         Headline("waiting at the end", Unit.COUNT, f.standing.waiting, "jobs due and not running as the period ended"),
         Headline("workers", Unit.COUNT, len(f.workers), "that had a job"),
         Headline("busy workers", Unit.INDEX, busy / f.period.span_ms, "on average over the period"),
-        Headline("fairness", Unit.INDEX, f.fairness.jain_service, "Jain's index of run time between zones: 1 is even"),
-        Headline("commits", Unit.COUNT, round(f.commits, 6), "write requests of the queue, by whole hours"),
-        Headline("cost", Unit.DOLLARS, f.dollars, "of these requests, by whole hours"),
+        Headline("fairness", Unit.INDEX, even, "Jain's index of run time between zones: 1 is even"),
+        Headline("commits", Unit.COUNT, commits, "write requests of the queue, by whole hours"),
+        Headline("cost", Unit.DOLLARS, dollars_, "of these requests, by whole hours"),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,12 +15,12 @@ from casque.spark.report.figures import Figures
 from casque.spark.report.headline import Comparison, compare
 from casque.spark.report.page import Origin, page
 from casque.spark.report.period import Period, checked, minute_ms
-from casque.spark.report.queries import Progress, collect, extent
+from casque.spark.report.queries import Progress, Questions
 from casque.spark.session import activate, own_session
 from casque.spark.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -29,9 +29,11 @@ class Report(msgspec.Struct, frozen=True):
     origin: Origin
     figures: Figures
     comparison: Comparison | None
+    before: Figures | None = None
+    """The period to compare with."""
 
     def html(self) -> str:
-        return page(self.figures, self.origin, self.comparison)
+        return page(self.figures, self.origin, self.comparison, self.before)
 
     def json(self) -> bytes:
         """Every number of the page, for programs."""
@@ -63,23 +65,32 @@ def build(
     """
     say = progress or (lambda _what: None)
     chosen = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse, options)
-    tables = _Tables(spark, chosen)
+    snapshot = chosen.snapshot()
+    if not snapshot.root.tables:
+        raise InvalidInputError(
+            f"there is no warehouse at {_name(chosen)}: make one with `casque pipeline run QUEUE {_name(chosen)}`"
+        )
+    cursor = cursor_of(snapshot)
+    questions = Questions(own_session(spark), snapshot, cursor.as_of_ms)
     say("looking at the warehouse")
-    known = extent(tables)
+    known = questions.extent()
     if known is None:
         raise InvalidInputError(
             f"the warehouse {_name(chosen)} has no history in it yet: run `casque pipeline run QUEUE {_name(chosen)}`"
             " once jobs have gone through the queue"
         )
     period = _period(known, begin, end, as_of)
-    figures = collect(tables, period, known, say)
-    comparison = None
-    if compare_with is not None:
-        before = checked("the period to compare with", Period(*map(minute_ms, compare_with)))
-        comparison = compare(collect(tables, before, known, lambda what: say(f"before: {what}")), figures)
-    activate(spark)  # as it was
-    made_ms = (clock or SystemClock()).wall_ms()
-    return Report(Origin(_name(chosen), made_ms, known), figures, comparison)
+    before = None
+    try:
+        if compare_with is not None:
+            earlier = checked("the period to compare with", Period(*map(minute_ms, compare_with)))
+            before = questions.ask(earlier, known, lambda what: say(f"before: {what}"))
+        figures = questions.ask(period, known, say)
+    finally:
+        questions.close()
+        activate(spark)  # as it was
+    origin = Origin(_name(chosen), (clock or SystemClock()).wall_ms(), known, cursor.name or cursor.queue_id)
+    return Report(origin, figures, None if before is None else compare(before, figures), before)
 
 
 def _period(known: Period, begin: datetime | None, end: datetime | None, as_of: datetime | None) -> Period:
@@ -90,29 +101,6 @@ def _period(known: Period, begin: datetime | None, end: datetime | None, as_of: 
         if begin is None and to_ms <= from_ms:
             raise InvalidInputError(f"the warehouse knows nothing from before that moment; it knows about {known}")
     return checked("the period", Period(from_ms, to_ms))
-
-
-class _Tables:
-    """One version of a warehouse: the pipeline may continue meanwhile."""
-
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
-        self._spark = own_session(spark)
-        self._snapshot = warehouse.snapshot()
-        if not self._snapshot.root.tables:
-            raise InvalidInputError(
-                f"there is no warehouse at {_name(warehouse)}: make one with "
-                f"`casque pipeline run QUEUE {_name(warehouse)}`"
-            )
-        self.as_of_ms = cursor_of(self._snapshot).as_of_ms
-
-    def __call__(self, table: str, period: Period | None = None, columns: Sequence[str] | None = None) -> DataFrame:
-        dates = None if period is None else _dates(period)
-        return self._snapshot.read(self._spark, table, dates=dates, columns=columns)
-
-
-def _dates(period: Period) -> Collection[str]:
-    first, last = (datetime.fromtimestamp(at_ms / 1000, UTC).date() for at_ms in (period.from_ms, period.to_ms - 1))
-    return {str(date.fromordinal(day)) for day in range(first.toordinal(), last.toordinal() + 1)}
 
 
 def _name(warehouse: Warehouse) -> str:

@@ -9,21 +9,27 @@ import msgspec
 from casque import times
 from casque.errors import InvalidInputError
 
-MINUTE_MS = 60_000
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
-STEPS_MS = (MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS)
+STEPS_MS = (
+    *(SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS),
+    *(HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS),
+)
 POINTS_MAX = 180
 """More points than this do not fit on a chart."""
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A half-open range of minutes.
+    """A half-open range of minutes; of seconds if a whole history is that short.
 
     >>> Period(0, 3 * HOUR_MS).step_ms // MINUTE_MS
     1
     >>> Period(0, 30 * DAY_MS).step_ms // HOUR_MS
     6
+    >>> Period(0, 30 * MINUTE_MS).step_ms // SECOND_MS
+    10
     """
 
     from_ms: int
@@ -39,6 +45,11 @@ class Period(msgspec.Struct, frozen=True):
         return next((step for step in STEPS_MS if self.span_ms / step <= POINTS_MAX), STEPS_MS[-1])
 
     @property
+    def tick_ms(self) -> int:
+        """Resolution of the tables that it is asked from."""
+        return SECOND_MS if self.step_ms < MINUTE_MS else MINUTE_MS
+
+    @property
     def steps(self) -> range:
         """The starts of all steps; the first may be before the period."""
         return range(self.from_ms // self.step_ms * self.step_ms, self.to_ms, self.step_ms)
@@ -47,10 +58,6 @@ class Period(msgspec.Struct, frozen=True):
     def hours(self) -> range:
         """The starts of all hours that overlap the period."""
         return range(self.from_ms // HOUR_MS * HOUR_MS, self.to_ms, HOUR_MS)
-
-    def within(self, step: int, length_ms: int) -> int:
-        """How much of a step is in the period."""
-        return max(0, min(step + length_ms, self.to_ms) - max(step, self.from_ms))
 
     def __str__(self) -> str:
         return f"{at_utc(self.from_ms)} to {at_utc(self.to_ms)} UTC"
@@ -76,7 +83,9 @@ def minute_ms(moment: datetime) -> int:
 
 def checked(name: str, period: Period) -> Period:
     if period.span_ms <= 0:
-        raise InvalidInputError(f"{name} ends before it begins, or at the same minute: {period}")
+        raise InvalidInputError(
+            f"{name} ends before it begins, or at the same minute: {period}. Choose a later end or an earlier beginning"
+        )
     return period
 
 
@@ -85,4 +94,4 @@ def at_utc(at_ms: int) -> str:
     >>> at_utc(1_771_189_800_000)
     '2026-02-15 21:10'
     """
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M{':%S' if at_ms % MINUTE_MS else ''}}"

@@ -1,4 +1,4 @@
-"""The queries of a report to a warehouse, answered by Spark, few and small.
+"""The questions of a report to a warehouse, in SQL, and their answers as the values of `figures`.
 
 Only numbers and names go to Spark and come back: times are milliseconds since the epoch, because a driver's view of a
 timestamp depends on two time zones, that of the session and its own.
@@ -6,10 +6,13 @@ timestamp depends on two time zones, that of the session and its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
 
-from casque.spark.models import text
+import msgspec
+
+from casque.spark.models import models, text
 from casque.spark.report.figures import (
     Cost,
     DeadLetters,
@@ -19,374 +22,205 @@ from casque.spark.report.figures import (
     Figures,
     Moment,
     Named,
-    Spread,
     Standing,
     Tally,
     WorkerUse,
-    fairness,
 )
-from casque.spark.report.period import HOUR_MS, MINUTE_MS, Period
+from casque.spark.report.period import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Period
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import DataFrame, SparkSession
 
-
-class Tables(Protocol):
-    """Reads tables of a warehouse by name: the dates of a period, or all, and some columns, or all."""
-
-    as_of_ms: int
-    """The moment that the warehouse describes."""
-
-    def __call__(self, table: str, period: Period | None = None, columns: Sequence[str] | None = None) -> DataFrame: ...
-
+    from casque.spark.warehouse import Snapshot
 
 Progress = Callable[[str], None]
 """Called with the title of each step."""
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-DEAD_LETTERS_MAX = 100
-COUNTS = ("enqueued", "finished", "done", "dead", "cancelled", "retried", "attempts", "failed")
-SPANS = ("wait", "run")
-DEPTHS = ("scheduled", "waiting", "running")
+ZONES_MAX = 200
+"""Zones that are listed; the others are one."""
 EDGES_MS = (0, *sorted({round(10 ** (power / 10)) for power in range(101)}))
 """Of the bars of a histogram: up to 115 days."""
+COMPARED = ", ".join(Fairness.__struct_fields__)
+FAIR_HOURS = f"""
+    SELECT unix_millis(hour) AS at_ms, struct({COMPARED}) AS fairness FROM gold_fairness
+    WHERE unix_millis(hour) >= :hour_ms AND unix_millis(hour) < :to_ms ORDER BY hour
+"""
+STANDING = """
+    SELECT count_if(NOT running AND NOT due) AS scheduled, count_if(NOT running AND due) AS waiting,
+      count_if(running) AS running
+    FROM (SELECT state = 'running' AS running, first_due_at <= as_of AS due FROM silver_queue WHERE state <> 'dead')
+"""
+EXTENT = """
+    SELECT min(unix_millis(minute)) AS first, max(unix_millis(minute)) AS last
+    FROM (SELECT minute FROM gold_minutes UNION ALL SELECT minute FROM gold_depth)
+"""
+
+BEGINNING = """
+    SELECT min(unix_millis(created_at)) AS first
+    FROM (SELECT created_at FROM silver_jobs UNION ALL SELECT created_at FROM silver_queue)
+"""
 
 
-def _silent(_what: str) -> None:
-    pass
+class Questions:
+    """A warehouse as one run left it, asked about periods. The views of the session are those of the last period."""
 
+    def __init__(self, spark: SparkSession, snapshot: Snapshot, as_of_ms: int) -> None:
+        self._spark = spark
+        self._snapshot = snapshot
+        self._as_of_ms = as_of_ms
+        self._fixed = {"as_of_ms": as_of_ms, "zones_max": ZONES_MAX}
+        self._arguments: dict[str, Any] = {}
+        self._kept: list[DataFrame] = []
 
-def extent(tables: Tables) -> Period | None:
-    """The minutes that the warehouse covers; None if it is empty."""
-    from pyspark.sql import functions as f
+    def extent(self) -> Period | None:
+        """The minutes that the warehouse covers, of a short history the seconds; None if it is empty."""
+        for table in ("gold/minutes", "gold/depth"):
+            self._view(table)
+        [row] = self._rows(EXTENT)
+        if row["first"] is None:
+            return None
+        known = Period(row["first"], row["last"] + MINUTE_MS)
+        if known.tick_ms == MINUTE_MS:
+            return known
+        for table in ("silver/jobs", "silver/queue"):
+            self._view(table)
+        [row] = self._rows(BEGINNING)
+        last_ms = min(self._as_of_ms // SECOND_MS * SECOND_MS + SECOND_MS, known.to_ms)
+        return Period(row["first"] // SECOND_MS * SECOND_MS, max(last_ms, known.to_ms - MINUTE_MS))
 
-    minutes = tables("gold/minutes", columns=["minute"]).unionAll(tables("gold/depth", columns=["minute"]))
-    [row] = minutes.agg(
-        f.min(f.unix_millis("minute")).alias("first"), f.max(f.unix_millis("minute")).alias("last")
-    ).collect()
-    return None if row["first"] is None else Period(row["first"], row["last"] + MINUTE_MS)
-
-
-def collect(tables: Tables, period: Period, known: Period, progress: Progress = _silent) -> Figures:
-    """All figures of a period; `known` is the extent of the warehouse."""
-    return _Questions(tables, period, known).ask(progress)
-
-
-class _Dimension(NamedTuple):
-    """One way to group the same jobs."""
-
-    name: str
-    key: Any
-
-
-class _Questions:
-    """The queries about one period."""
-
-    def __init__(self, tables: Tables, period: Period, known: Period) -> None:
-        self._tables = tables
-        self._period = period
-        self._histograms: dict[str, dict[int, int]] = {}
-        self._reaches_the_end = period.to_ms >= known.to_ms
+    def ask(self, period: Period, known: Period, say: Progress) -> Figures:
+        """All figures of a period; `known` is the extent of the warehouse."""
         # There is no data beyond the known period: covering all known minutes of an hour covers the hour.
-        self._by_hours = all(
-            edge % HOUR_MS == 0 or beyond
-            for edge, beyond in (
-                (period.from_ms, period.from_ms <= known.from_ms),
-                (period.to_ms, self._reaches_the_end),
-            )
+        whole_hours = (period.from_ms % HOUR_MS == 0 or period.from_ms <= known.from_ms) and (
+            period.to_ms % HOUR_MS == 0 or period.to_ms >= known.to_ms
         )
-
-    def ask(self, progress: Progress) -> Figures:
-        progress("counting jobs")
-        tallies = self._tallies(progress)
-        [(_, total)] = tallies["all"].items() or [("", Tally())]
-        progress("depth over time")
-        depth, standing = self._depth()
-        if self._reaches_the_end:
-            standing = self._standing_now()
-        progress("workers")
-        workers = self._workers()
-        progress("dead letters")
-        dead_letters = self._dead_letters()
-        progress("fairness")
-        fair_hours = self._fair_hours()
-        progress("cost")
-        costs = self._costs()
-        return Figures(
-            self._period,
-            total,
-            self._histograms.get("wait", {}),
-            self._histograms.get("run", {}),
-            _moments(tallies["step"]),
-            _moments(tallies["hour"]),
-            _ranked(tallies["entrypoint"]),
-            _ranked(tallies["zone"]),
-            depth,
-            standing,
-            workers,
-            dead_letters,
-            fairness(_ranked(tallies["zone"])),
-            fair_hours,
-            costs,
+        self._prepare(period, whole_hours=whole_hours)
+        say("counting jobs, merging sketches")
+        rows = self._rows(
+            text("report_tallies").replace(":edges", f"array({', '.join(f'{edge}L' for edge in EDGES_MS)})")
         )
-
-    # --- Counts and spans ---
-
-    def _tallies(self, progress: Progress) -> dict[str, dict[Any, Tally]]:
-        """By dimension and key."""
-        hourly = self._by_hours and self._period.step_ms >= HOUR_MS
-        time = "hour" if hourly else "minute"
-        rows = self._touched("gold/hours") if hourly else self._of("gold/minutes", "minute")
-        progress("merging sketches")
-        tallies: dict[str, dict[Any, Tally]] = {name: {} for name in ("all", "step", "hour", "entrypoint", "zone")}
-        for row in self._sums(rows, time):
-            tallies[row["dimension"]][row["key"]] = _tally(row)
-            if row["dimension"] == "all":
-                self._histograms = {span: _histogram(row, span) for span in SPANS}
-        return tallies
-
-    def _sums(self, rows: DataFrame, time: str) -> list[Row]:
-        """Sums of counts, and percentiles from the merged sketches of all rows of a key."""
-        from pyspark.sql import functions as f
-
-        sums = [*COUNTS, *(f"{span}_{what}" for span in SPANS for what in ("count", "ms_sum"))]
-        merged = (
-            rows.select(
-                self._divided(time), *sums, *(f"{span}_{what}" for span in SPANS for what in ("ms_max", "sketch"))
-            )
-            .groupBy("d.dimension", "d.key")
-            .agg(
-                *(f.sum(name).alias(name) for name in sums),
-                *(f.max(f"{span}_ms_max").alias(f"{span}_ms_max") for span in SPANS),
-                *(f.expr(f"kll_merge_agg_bigint({span}_sketch)").alias(f"{span}_sketch") for span in SPANS),
-            )
-        )
-        quantiles = [_of_sketch(span, "quantile", QUANTILES.values(), "D") for span in SPANS]
-        ranks = [_of_sketch(span, "rank", EDGES_MS, "L", " AND dimension = 'all'") for span in SPANS]
-        return merged.selectExpr("*", *quantiles, *ranks).drop("wait_sketch", "run_sketch").collect()
-
-    def _divided(self, time: str) -> Column:
-        """Repeat each row for every dimension, with keys as text so that they fit into one column."""
-        from pyspark.sql import functions as f
-
-        at = f.unix_millis(time)
-        dimensions = [
-            _Dimension("all", f.lit("")),
-            _Dimension("step", _floor(at, self._period.step_ms).cast("string")),
-            _Dimension("hour", _floor(at, HOUR_MS).cast("string")),
-            _Dimension("entrypoint", f.col("entrypoint")),
-            _Dimension("zone", f.col("zone")),
-        ]
-        return f.explode(
-            f.array(*(f.struct(f.lit(one.name).alias("dimension"), one.key.alias("key")) for one in dimensions))
-        ).alias("d")
-
-    # --- The rest ---
-
-    def _depth(self) -> tuple[tuple[Depth, ...], Standing]:
-        period = self._period
-        # Levels are carried on from the first minute of the day in which the period begins.
-        depth = self._tables("gold/depth", period)
-        depth.createOrReplaceTempView("gold_depth")
-        given = {"from_ms": period.from_ms, "to_ms": period.to_ms, "step_ms": period.step_ms}
-        given["as_of_ms"] = self._tables.as_of_ms
-        by_step = {row["step"]: row for row in depth.sparkSession.sql(text("report_depth"), given).collect()}
-        standing = Standing()
-        points = []
-        for step in period.steps:
-            row = by_step.get(step)
-            if row is None:
-                points.append(Depth(step, 0.0, 0.0, 0.0, 0))
-                continue
-            length_ms = period.within(step, period.step_ms)
-            scheduled, waiting, running = (row[f"{state}_ms"] / length_ms for state in DEPTHS)
-            points.append(Depth(step, scheduled, waiting, running, row["waiting_max"]))
-            standing = Standing(*row["last"])
-        return tuple(points), standing
-
-    def _standing_now(self) -> Standing:
-        """As of the warehouse's position, which may be within a minute, whose final depth is not known."""
-        from pyspark.sql import functions as f
-
-        queue = self._tables("silver/queue", columns=["state", "first_due_at", "as_of"]).where("state != 'dead'")
-        running, due = f.col("state") == "running", f.col("first_due_at") <= f.col("as_of")
-        [row] = queue.agg(
-            f.count_if(~running & ~due).alias("scheduled"),
-            f.count_if(~running & due).alias("waiting"),
-            f.count_if(running).alias("running"),
-        ).collect()
-        return Standing(row["scheduled"], row["waiting"], row["running"])
-
-    def _workers(self) -> tuple[WorkerUse, ...]:
-        from pyspark.sql import functions as f
-
-        step_ms, period = self._period.step_ms, self._period
-        rows = (
-            self._of("gold/workers", "minute")
-            .groupBy("worker", _floor(f.unix_millis("minute"), step_ms).alias("step"))
-            .agg(*(f.sum(name).alias(name) for name in ("busy_ms", "attempts", "failed")))
-            .collect()
-        )
-        by_worker: dict[str | None, list[Row]] = {}
+        every: dict[str, dict[Any, Tally]] = {row["dimension"]: {} for row in rows}
         for row in rows:
-            by_worker.setdefault(row["worker"], []).append(row)
-        uses = [
-            WorkerUse(
-                worker,
-                busy_ms := sum(row["busy_ms"] for row in its),
-                busy_ms / period.span_ms,
-                sum(row["attempts"] for row in its),
-                sum(row["failed"] for row in its),
-                {
-                    row["step"]: row["busy_ms"] / period.within(row["step"], step_ms)
-                    for row in sorted(its, key=lambda row: row["step"])
-                    if row["busy_ms"]
-                },
-            )
-            for worker, its in by_worker.items()
-        ]
-        return tuple(sorted(uses, key=lambda use: (-use.busy_ms, use.worker or "")))
-
-    def _dead_letters(self) -> tuple[DeadLetters, ...]:
-        from pyspark.sql import functions as f
-
-        if self._by_hours:
-            letters = self._touched("gold/dead_letters")
-        else:
-            # Hours are too coarse; the jobs themselves have the minute.
-            columns = ("state", "finished_at", "error_class", "entrypoint", "id", "error")
-            dead = self._of("silver/jobs", "finished_at", columns).where("state = 'dead'")
-            letters = dead.select(
-                "error_class",
-                "entrypoint",
-                f.lit(1).alias("jobs"),
-                f.col("id").alias("sample_job"),
-                f.col("error").alias("sample_error"),
-                f.col("finished_at").alias("first_at"),
-                f.col("finished_at").alias("last_at"),
-            )
-        rows = (
-            letters.groupBy("error_class", "entrypoint")
-            .agg(
-                f.sum("jobs").alias("jobs"),
-                f.min(f.struct(f.unix_millis("first_at").alias("at"), "sample_job", "sample_error")).alias("first"),
-                f.max(f.unix_millis("last_at")).alias("last"),
-            )
-            .orderBy(f.desc("jobs"), "error_class", "entrypoint")
-            .limit(DEAD_LETTERS_MAX)
-            .collect()
-        )
-        return tuple(
-            DeadLetters(
-                row["error_class"],
-                row["entrypoint"],
-                row["jobs"],
-                row["first"]["sample_job"],
-                row["first"]["sample_error"],
-                row["first"]["at"],
-                row["last"],
-            )
-            for row in rows
+            every[row["dimension"]][row["key"]] = msgspec.convert(row["tally"], Tally)
+        ranks = next((row for row in rows if row["dimension"] == "all"), {})
+        total = every.get("all", {}).get("", Tally())
+        say("depth over time")
+        depths = self._rows(text("report_depth"))
+        standing: Any = next((row["last"] for row in reversed(depths) if row["last"]), {})
+        if period.to_ms >= known.to_ms:
+            # As of the warehouse's position, which may be within a minute, whose final depth is not known.
+            [standing] = self._rows(STANDING)
+        say("workers and dead letters")
+        workers, dead_letters = self._rows(text("report_workers")), self._rows(text("report_dead_letters"))
+        say("fairness and cost")
+        fair_hours, costs = self._rows(FAIR_HOURS), self._rows(text("report_costs"))
+        return Figures(
+            period,
+            total,
+            _histogram(ranks.get("wait_ranks"), total.wait.count),
+            _histogram(ranks.get("run_ranks"), total.run.count),
+            _moments(every.get("step", {})),
+            _moments(every.get("hour", {})),
+            _ranked(every.get("entrypoint", {})),
+            _ranked(every.get("zone", {})),
+            msgspec.convert(depths, tuple[Depth, ...]),
+            msgspec.convert(standing, Standing),
+            msgspec.convert(workers, tuple[WorkerUse, ...]),
+            msgspec.convert(dead_letters, tuple[DeadLetters, ...]),
+            self._fairness(),
+            msgspec.convert(fair_hours, tuple[FairHour, ...]),
+            msgspec.convert([row for row in costs if not row["other"]], tuple[Cost, ...]),
+            every.get("other", {}).get(""),
+            msgspec.convert(next((row for row in costs if row["other"]), None), Cost | None),
         )
 
-    def _fair_hours(self) -> tuple[FairHour, ...]:
-        from pyspark.sql import functions as f
+    def _rows(self, query: str) -> list[dict[str, Any]]:
+        return [row.asDict(recursive=True) for row in self._spark.sql(query, self._arguments).collect()]
 
-        rows = self._touched("gold/fairness").withColumn("at", f.unix_millis("hour")).drop("hour", "date").collect()
-        return tuple(
-            FairHour(
-                row["at"],
-                Fairness(
-                    row["zones"],
-                    row["jain_service"],
-                    row["jain_wait"],
-                    row["large_zones"],
-                    row["large_wait_ms"],
-                    row["small_wait_ms"],
-                    row["small_to_large"],
-                ),
-            )
-            for row in sorted(rows, key=lambda row: row["at"])
-        )
+    def _fairness(self) -> Fairness:
+        """The query of `gold/fairness`, with the whole period as one hour."""
+        hour = "SELECT timestamp_millis(:from_ms) AS hour, * FROM counted"
+        self._spark.sql(hour, self._arguments).drop("at").createOrReplaceTempView("gold_hours")
+        rows = self._rows(f"SELECT {COMPARED} FROM ({models()['gold/fairness'].query})")
+        return msgspec.convert(rows[0], Fairness) if rows else Fairness()
 
-    def _costs(self) -> tuple[Cost, ...]:
-        from pyspark.sql import functions as f
+    # --- Views ---
 
-        rows = (
-            self._touched("gold/requests")
-            .groupBy("zone")
-            .agg(*(f.sum(name).alias(name) for name in ("operations", "commits", "bytes", "dollars")))
-            .collect()
-        )
-        costs = [
-            Cost(row["zone"], row["operations"], float(row["commits"]), row["bytes"] or 0, row["dollars"])
-            for row in rows
-        ]
-        return tuple(sorted(costs, key=lambda cost: (-cost.dollars, cost.zone or "")))
+    def _prepare(self, period: Period, *, whole_hours: bool) -> None:
+        hour_ms = period.hours.start
+        span = {"from_ms": period.from_ms, "to_ms": period.to_ms, "hour_ms": hour_ms}
+        self._arguments = {**self._fixed, **span, "step_ms": period.step_ms, "tick_ms": period.tick_ms}
+        # Levels of gold/depth are carried on from the first minute of the day in which the period begins.
+        for table in models():
+            if table.startswith("gold/"):
+                self._view(table, _dates(hour_ms, period.to_ms))
+        self._view("silver/queue")
+        if not whole_hours:
+            self._view("silver/jobs", _dates(hour_ms, period.to_ms), _during(period, "finished_at", "finished_at"))
+            self._compute("gold/dead_letters", models()["gold/dead_letters"].query)
+        if period.tick_ms == SECOND_MS:
+            self._compute_by_second(period)
+        hourly = whole_hours and period.step_ms >= HOUR_MS
+        table, time, begin_ms = ("hours", "hour", hour_ms) if hourly else ("minutes", "minute", period.from_ms)
+        self._spark.sql(
+            f"SELECT *, unix_millis({time}) AS at FROM gold_{table} "
+            f"WHERE {time} >= timestamp_millis({begin_ms}) AND {time} < timestamp_millis({period.to_ms})"
+        ).drop(time).createOrReplaceTempView("counted")
 
-    def _of(self, table: str, time: str, columns: Sequence[str] | None = None) -> DataFrame:
-        """The rows of the period."""
-        return _between(self._tables(table, self._period, columns), time, self._period)
+    def _compute_by_second(self, period: Period) -> None:
+        """Gold tables with seconds instead of minutes, from the jobs that were in the queue during the period."""
+        dates = _dates(period.from_ms, max(self._as_of_ms, period.to_ms) + DAY_MS)
+        self._view("silver/jobs", dates, _during(period, "created_at", "finished_at"))
+        self._view("silver/attempts", dates, _during(period, "claimed_at", "ended_at"))
+        self._view("silver/queue")
+        as_of_ms = min(self._as_of_ms, period.to_ms)
+        self._spark.sql(
+            f"SELECT timestamp_millis({as_of_ms}) AS as_of, timestamp_millis({period.from_ms}) AS since"
+        ).createOrReplaceTempView("run")
+        self._spark.sql(text("span_ms"))
+        for table in ("gold/minutes", "gold/depth", "gold/workers"):
+            query = models()[table].query
+            for minute, second in (("'MINUTE'", "'SECOND'"), ("1 MINUTE", "1 SECOND"), ("60000", "1000")):
+                query = query.replace(minute, second)
+            self._compute(table, query)
 
-    def _touched(self, table: str) -> DataFrame:
-        """The rows of every hour that overlaps the period."""
-        whole = Period(self._period.hours.start, self._period.to_ms)
-        return _between(self._tables(table, whole), "hour", whole)
+    def _compute(self, table: str, query: str) -> None:
+        rows = self._spark.sql(query)
+        if table == "gold/minutes":  # which several questions ask
+            self._kept.append(rows.cache())
+        rows.createOrReplaceTempView(models()[table].view)
 
+    def close(self) -> None:
+        for frame in self._kept:
+            frame.unpersist()
 
-def _between(rows: DataFrame, time: str, period: Period) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    begin, end = (f.timestamp_millis(f.lit(at_ms)) for at_ms in (period.from_ms, period.to_ms))
-    return rows.where((f.col(time) >= begin) & (f.col(time) < end))
-
-
-def _floor(at_ms: Column, step_ms: int) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.floor(at_ms / step_ms) * step_ms
-
-
-def _of_sketch(span: str, what: str, values: Iterable[float], kind: str, only: str = "") -> str:
-    """Quantiles, or ranks, of a sketch; null if it is empty, because Spark refuses to look into such."""
-    listed = ", ".join(f"{value}{kind}" for value in values)
-    asked = f"kll_sketch_get_{what}_bigint({span}_sketch, array({listed}))"
-    return f"IF({span}_count > 0{only}, {asked}, NULL) AS {span}_{what}s"
-
-
-def _tally(row: Row) -> Tally:
-    counts = {name: row[name] for name in COUNTS}
-    ended = row["done"] + row["dead"]
-    return Tally(
-        **counts,
-        retry_rate=row["retried"] / ended if ended else None,
-        failure_rate=row["dead"] / ended if ended else None,
-        attempt_failure_rate=row["failed"] / row["attempts"] if row["attempts"] else None,
-        wait=_spread(row, "wait"),
-        run=_spread(row, "run"),
-    )
+    def _view(self, table: str, dates: Collection[str] | None = None, where: str = "true") -> None:
+        rows = self._snapshot.read(self._spark, table, dates=dates).where(where)
+        rows.createOrReplaceTempView(models()[table].view)
 
 
-def _spread(row: Row, span: str) -> Spread:
-    count, total_ms = row[f"{span}_count"] or 0, row[f"{span}_ms_sum"] or 0
-    if not count:
-        return Spread()
-    quantiles = dict(zip((f"{name}_ms" for name in QUANTILES), row[f"{span}_quantiles"], strict=True))
-    return Spread(count, total_ms, total_ms / count, max_ms=row[f"{span}_ms_max"], **quantiles)
+def _dates(from_ms: int, to_ms: int) -> Collection[str]:
+    first, last = (datetime.fromtimestamp(at_ms / 1000, UTC).toordinal() for at_ms in (from_ms, to_ms - 1))
+    return {str(date.fromordinal(day)) for day in range(first, last + 1)}
 
 
-def _histogram(row: Row, span: str) -> dict[int, int]:
+def _during(period: Period, begin: str, end: str) -> str:
+    """Not over before the period, nor begun after it; in whichever order, because clocks differ."""
+    first, last = (f"timestamp_millis({at_ms})" for at_ms in (period.from_ms, period.to_ms))
+    return f"({begin} >= {first} OR {end} >= {first}) AND ({begin} < {last} OR {end} < {last})"
+
+
+def _histogram(ranks: Sequence[float] | None, count: int) -> dict[int, int]:
     """How many spans are at most as long as each edge, and longer than the edge before."""
-    count = row[f"{span}_count"] or 0
-    upto = [round(rank * count) for rank in row[f"{span}_ranks"] or ()]
+    upto = [round(rank * count) for rank in ranks or ()]
     each = zip(EDGES_MS, upto, [0, *upto], strict=False)
     return {edge: more - less for edge, more, less in each if more > less}
 
 
-def _moments(tallies: dict[str, Tally]) -> tuple[Moment, ...]:
+def _moments(tallies: Mapping[str, Tally]) -> tuple[Moment, ...]:
     return tuple(Moment(at, tally) for at, tally in sorted((int(key), tally) for key, tally in tallies.items()))
 
 
-def _ranked(tallies: dict[str | None, Tally]) -> tuple[Named, ...]:
-    named: Iterable[Named] = (Named(name, tally) for name, tally in tallies.items())
+def _ranked(tallies: Mapping[str | None, Tally]) -> tuple[Named, ...]:
+    named = (Named(name, tally) for name, tally in tallies.items())
     return tuple(sorted(named, key=lambda one: (-one.tally.finished, -one.tally.enqueued, one.name or "")))

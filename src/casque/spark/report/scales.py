@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from casque.spark.report.period import DAY_MS, HOUR_MS, MINUTE_MS, Period
+from casque.spark.report.period import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Period
 
 SPANS_MS = (
     *(1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, MINUTE_MS, 3 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS),
@@ -17,6 +17,7 @@ SPANS_MS = (
 TICKS_MAX = 9
 """On a logarithmic axis."""
 TIME_STEPS_MS = (
+    *(SECOND_MS, 2 * SECOND_MS, 5 * SECOND_MS, 10 * SECOND_MS, 20 * SECOND_MS, 30 * SECOND_MS),
     *(MINUTE_MS, 5 * MINUTE_MS, 10 * MINUTE_MS, 15 * MINUTE_MS, 30 * MINUTE_MS),
     *(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, 12 * HOUR_MS),
     *(DAY_MS, 2 * DAY_MS, 7 * DAY_MS, 14 * DAY_MS, 28 * DAY_MS, 91 * DAY_MS, 364 * DAY_MS),
@@ -85,8 +86,9 @@ def time_label(at_ms: int, period: Period) -> str:
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
     if period.span_ms > 8 * DAY_MS:
         return f"{moment:%b} {moment.day}" if period.span_ms < 330 * DAY_MS else f"{moment:%b %Y}"
-    midnight = at_ms % DAY_MS == 0
-    return f"{moment:%b} {moment.day}" if midnight else f"{moment:%H:%M}"
+    if at_ms % DAY_MS == 0:
+        return f"{moment:%b} {moment.day}"
+    return f"{moment:%H:%M:%S}" if period.span_ms <= 4 * MINUTE_MS else f"{moment:%H:%M}"
 
 
 def span(ms: float | None) -> str:
@@ -138,6 +140,18 @@ def percent(share: float | None) -> str:
         return "–"
     hundredth = share * 100
     return f"{hundredth:.0f} %" if hundredth >= 20 or hundredth == 0 else f"{number(hundredth)} %"
+
+
+def rate(per_second: float | None) -> str:
+    """
+    >>> [rate(each) for each in (None, 0, 86.2, 0.5, 0.0078, 0.0001)]
+    ['–', '0/s', '86/s', '30/min', '28/h', '8.6/d']
+    """
+    if per_second is None:
+        return "–"
+    units = (("s", 1), ("min", 60), ("h", 3600), ("d", 86_400))
+    unit, seconds = next((one for one in units if per_second * one[1] >= 1 or not per_second), units[-1])
+    return f"{number(per_second * seconds)}/{unit}"
 
 
 def index(value: float | None) -> str:

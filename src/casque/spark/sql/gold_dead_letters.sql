@@ -5,7 +5,7 @@
 -- hour timestamp: in which they died
 -- entrypoint string: which handler the jobs are for
 -- zone string: whose jobs they are; null for none
--- error_class string: the error up to its first colon, with numbers and ids taken out; null if none was given
+-- error_class string: the class of the error: the text before its first colon, without numbers and ids if it is no name of a class; null if none was given
 -- jobs bigint: how many died of it
 -- sample_job string: the first of them
 -- sample_error string: its error in full

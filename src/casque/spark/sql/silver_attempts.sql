@@ -14,7 +14,7 @@
 -- ended_at timestamp: when it ended
 -- run_ms bigint: from claim to end
 -- outcome string: `failed`, `expired` or `crashed`; of the last one, what became of the job
--- error_class string: the error up to its first colon, with numbers and ids taken out
+-- error_class string: the class of the error: the text before its first colon, without numbers and ids if it is no name of a class
 -- error string: what went wrong
 -- last boolean: the attempt that finished the job
 -- expect ended: job_id IS NOT NULL AND ended_at IS NOT NULL AND outcome IS NOT NULL

@@ -25,7 +25,7 @@
 -- due_at timestamp: when it last became due, after a failure for example
 -- finished_at timestamp: when it finished
 -- error string: of the last attempt that failed
--- error_class string: the error up to its first colon, with numbers and ids taken out
+-- error_class string: the class of the error: the text before its first colon, without numbers and ids if it is no name of a class
 -- revived boolean: a dead job that was given new attempts: it was counted as enqueued before
 -- waiting boolean: no worker had it when it finished
 -- scheduled_ms bigint: from `created_at` to `first_due_at`

@@ -24,7 +24,7 @@
 -- claimed_at timestamp: when it was claimed last
 -- due_at timestamp: when it last became due
 -- error string: of the last attempt that failed
--- error_class string: the error up to its first colon, with numbers and ids taken out
+-- error_class string: the class of the error: the text before its first colon, without numbers and ids if it is no name of a class
 -- revived boolean: a dead job that was given new attempts: it was counted as enqueued before
 -- max_crashes bigint: how often its worker may crash before it is dead; null: a crash is a failed attempt
 -- fifo boolean: whether its zone hands out its jobs strictly in order
