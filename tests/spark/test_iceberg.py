@@ -19,6 +19,7 @@ from casque.client.objects import create_new
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
 from casque.scan.arrow_types import arrow_schema
 from casque.spark import iceberg, upkeep
+from casque.spark.delta import storage_options
 from casque.spark.files import File, described, frame, write
 from casque.spark.iceberg import Catalog, IcebergLog, table_location
 from casque.spark.models import models
@@ -213,11 +214,17 @@ def test_a_frame_comes_back_as_it_was_written_and_others_read_it(
     back = frame(spark, tables.place, TABLE, [one.path for one in known], COLUMNS)
     assert sorted(back.collect(), key=lambda row: row.id) == sorted(df.collect(), key=lambda row: row.id)
     table = tables.table()
-    plain = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
+    plain = {row["id"]: row for row in log.arrow(log.version).to_pylist()}
     assert plain == {row["id"]: row for row in back.toArrow().to_pylist()}
+    # PyIceberg 0.12 reads a null list of structs as an empty one.
+    theirs = [{**row, "more": row["more"] or None} for row in table.scan().to_arrow().to_pylist()]
+    assert plain == {row["id"]: row for row in theirs}
     assert str(plain[0]["at"]) == "2026-02-15 10:06:40.123000+00:00"
     assert table.scan(row_filter="date = '2026-02-16'").to_arrow()["id"].to_pylist() == [9]
-    assert sorted(polars.scan_iceberg(table).collect()["id"].to_list()) == sorted(plain)
+    theirs = polars.scan_iceberg(table, storage_options=storage_options(tables.place)).collect()
+    assert {row["id"]: {**row, "counts": None} for row in theirs.to_dicts()} == {
+        number: {**row, "counts": None} for number, row in plain.items()
+    }, "Polars shows maps otherwise"
     with duckdb.connect() as connection:
         table.scan().to_duckdb("things", connection)
         assert connection.sql("SELECT count(*), sum(id) FROM things").fetchall() == [(6, 19)]

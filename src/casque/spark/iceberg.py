@@ -15,6 +15,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
+from pyarrow.dataset import dataset
+from pyarrow.fs import FileSelector
 
 from casque.clock import SystemClock
 from casque.errors import CorruptQueueError, InvalidInputError, NotInstalledError
@@ -130,7 +132,13 @@ class IcebergLog(TableLog):
         return [] if version == -1 else [self._known(file) for file in self._data_files(version)]
 
     def arrow(self, version: int, columns: Sequence[str] | None = None) -> Any:
-        return self._scan(version).select(*columns or ("*",)).to_arrow()
+        # Not by PyIceberg: of a null list of structs its reader makes an empty one (0.12).
+        disk, root = self._disk()
+        schema = arrow_schema(self.columns())
+        found = [f"{root}/{one.path}" for one in self.files(version)]
+        if not found:
+            return schema.empty_table().select(columns or schema.names)
+        return dataset(found, schema, format="parquet", filesystem=disk).to_table(columns)
 
     def columns(self) -> dict[str, str]:
         table = self._opened()
@@ -139,9 +147,7 @@ class IcebergLog(TableLog):
         return {field.name: spark_type(field.type) for field in table.schema().as_arrow()}
 
     def sweep(self, keep: timedelta) -> None:
-        from pyarrow.fs import FileSelector
         from pyiceberg.exceptions import CommitFailedException
-        from pyiceberg.io.pyarrow import PyArrowFileIO
 
         table = self._opened()
         if table is None:
@@ -157,9 +163,7 @@ class IcebergLog(TableLog):
         except CommitFailedException:
             return  # another writer was faster; the next sweep does it
         used = set(_used(self._opened()))
-        io = PyArrowFileIO(table.io.properties)
-        scheme, netloc, path = io.parse_location(self.uri)
-        disk = io.fs_by_scheme(scheme, netloc)
+        disk, path = self._disk()
         for info in disk.get_file_info(FileSelector(path, recursive=True, allow_not_found=True)):
             if info.is_file and info.mtime < before and self.uri + info.path.removeprefix(path) not in used:
                 disk.delete_file(info.path)
@@ -252,6 +256,14 @@ class IcebergLog(TableLog):
 
     def _data_files(self, version: int) -> Iterator[Any]:
         return () if version == -1 else (task.file for task in self._scan(version).plan_files())
+
+    def _disk(self) -> tuple[Any, str]:
+        """The file system of Arrow that the table is on, and its folder there."""
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        io = PyArrowFileIO(self._opened().io.properties)
+        scheme, netloc, path = io.parse_location(self.uri)
+        return io.fs_by_scheme(scheme, netloc), path
 
     def _path(self, file: Any) -> str:
         return str(file.file_path).removeprefix(f"{self.uri}/")
