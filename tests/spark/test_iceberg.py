@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
@@ -14,11 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from typer.testing import CliRunner
 
+from casque.cli.main import app
 from casque.client.objects import create_new
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
 from casque.scan.arrow_types import arrow_schema
-from casque.spark import iceberg, upkeep
+from casque.spark import iceberg, register_tables, upkeep
 from casque.spark.delta import storage_options
 from casque.spark.files import File, described, frame, write
 from casque.spark.iceberg import Catalog, IcebergLog, table_location
@@ -26,7 +31,8 @@ from casque.spark.models import models
 from casque.spark.pipeline import run
 from casque.spark.store_ref import StoreRef
 from casque.spark.warehouse import Root, Warehouse
-from tests.spark.test_pipeline import InterruptedRunError, assert_same, something_happens
+from tests.spark.known_answers import Made
+from tests.spark.test_pipeline import InterruptedRunError, assert_same, kill, something_happens
 from tests.spark.test_warehouse import COLUMNS, ROWS, TABLE
 from tests.support.servers import Server
 
@@ -234,6 +240,77 @@ def iceberg_at(path: Path) -> Warehouse:
     return Warehouse(path.as_uri(), tables="iceberg")
 
 
+@pytest.fixture(scope="module")
+def same_in_iceberg(spark: SparkSession, known_warehouse: Made, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """The history of `known_warehouse`. To be looked at, not to be changed."""
+    made = iceberg_at(tmp_path_factory.mktemp("iceberg") / "warehouse")
+    run(spark, known_warehouse.queue, made)
+    return made
+
+
+def test_a_run_makes_the_rows_of_delta_and_others_read_them(known_warehouse: Made, same_in_iceberg: Warehouse) -> None:
+    assert_same(same_in_iceberg, Warehouse(known_warehouse.warehouse))
+    catalog = Catalog().open(same_in_iceberg.store_ref)
+    snapshot = Warehouse(same_in_iceberg.store_ref.url).snapshot()
+    assert set(snapshot.root.tables) == set(models())
+    for name, version in snapshot.root.tables.items():
+        table = catalog.load_table(name.replace("/", "."))
+        assert table.current_snapshot().snapshot_id == version
+        assert table.scan().to_arrow().num_rows == snapshot.arrow(name).num_rows, name
+        assert table.properties["comment"] == models()[name].rows
+    catalog.close()
+
+
+def test_tables_become_views_of_a_session_without_a_jar(
+    spark: SparkSession, known_warehouse: Made, same_in_iceberg: Warehouse
+) -> None:
+    for warehouse in (known_warehouse.warehouse, same_in_iceberg):
+        session = spark.newSession()
+        assert set(register_tables(session, warehouse)) == {model.view for model in models().values()}
+        [(found,)] = session.sql("SELECT sum(finished) FROM gold_minutes").collect()
+        expected = Warehouse(known_warehouse.warehouse).snapshot().arrow("gold/minutes", ["finished"])
+        assert found == sum(expected["finished"].to_pylist()) > 0
+
+
+def test_tables_in_a_catalog_of_spark_need_delta(
+    spark: SparkSession, known_warehouse: Made, same_in_iceberg: Warehouse, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInputError, match="configure it as a catalog of Spark"):
+        register_tables(spark, same_in_iceberg, catalog="spark_catalog")
+    with pytest.raises(InvalidInputError, match="no tables yet"):
+        register_tables(spark, tmp_path.as_uri())
+    session = spark.newSession()
+    layers = {name.partition("/")[0] for name in models()}
+    try:
+        with pytest.raises(InvalidInputError, match=r"cannot read Delta tables.*delta-spark"):
+            register_tables(session, known_warehouse.warehouse, catalog="spark_catalog")
+        # In the place of Delta's jar, which cannot be had here: what Spark keeps of a table is the same.
+        session.dataSource.register(StandIn)
+        for _ in range(2):
+            names = register_tables(session, known_warehouse.warehouse, catalog="spark_catalog")
+        assert "spark_catalog.gold.minutes" in names
+        assert len(names) == len(models())
+        jvm, kept = session._jvm, session._jsparkSession.sessionState().catalog()
+        identifier = jvm.org.apache.spark.sql.catalyst.TableIdentifier.apply("minutes", jvm.scala.Option.apply("gold"))
+        table = kept.getTableMetadata(identifier)
+        facts = (table.provider().get(), table.tableType().name(), table.location().toString())
+        place = known_warehouse.warehouse.replace("file:///", "file:/")
+        assert facts == ("delta", "EXTERNAL", f"{place}/gold/minutes")
+    finally:
+        for layer in layers:
+            session.sql(f"DROP DATABASE IF EXISTS {layer} CASCADE")
+
+
+class StandIn(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "delta"
+
+    def schema(self) -> str:
+        return "x int"
+
+
+@pytest.mark.long
 def test_a_run_that_ends_between_two_tables_is_completed_and_the_rows_are_those_of_delta(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +392,44 @@ def test_a_bucket_with_a_catalog_of_its_own(
     catalog.close()
 
 
+@pytest.mark.long
+def test_a_run_of_the_command_that_is_killed_is_completed_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    url, killed = (tmp_path / "queue").as_uri(), (tmp_path / "killed").as_uri()
+    asyncio.run(something_happens(url, 4))
+    command = [sys.executable, "-m", "casque.cli", "pipeline", "run", url, killed, "--master", "local[2]", "--json"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
+    arguments = ["--format", "iceberg", "--namespace-prefix", "orders_"]
+    ended = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=280)
+    assert ended.returncode == 0, ended.stderr
+    assert Warehouse(killed).snapshot().root.iceberg == Catalog(prefix="orders_")
+    asyncio.run(something_happens(url, 6))
+    kill(tmp_path, url, "gold/hours")
+    run(spark, url, killed)
+    delta = Warehouse((tmp_path / "delta").as_uri())
+    run(spark, url, delta)
+    assert_same(Warehouse(killed), delta)
+
+
 # --- Refusals ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["{}/new", "--format", "iceberg", "--catalog", "mine"], "there is no catalog 'mine'"),
+        (["{}/made", "--format", "delta"], "are Iceberg tables and stay so"),
+        (["{}/made", "--catalog", "mine"], "are registered in the catalog 'iceberg.db'"),
+        (["{}/new", "--format", "hudi"], "'hudi' is not one of"),
+    ],
+)
+def test_the_command_refuses_before_spark_starts(tmp_path: Path, arguments: list[str], problem: str) -> None:
+    made = iceberg_at(tmp_path / "made")
+    made.write(made.snapshot(), made.snapshot().root)
+    given = [one.format(tmp_path.as_uri()) for one in arguments]
+    ended = CliRunner().invoke(app, ["pipeline", "run", (tmp_path / "queue").as_uri(), *given])
+    assert ended.exit_code == 2
+    assert problem in " ".join(ended.output.split())
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_format_of_a_warehouse_is_fixed_by_its_first_run(tmp_path: Path) -> None:
@@ -338,7 +452,7 @@ def test_the_format_of_a_warehouse_is_fixed_by_its_first_run(tmp_path: Path) -> 
 def test_a_catalog_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"in a bucket need a catalog that is a server.*--catalog"):
         Catalog().open(StoreRef("s3://bucket/warehouse"))
-    with pytest.raises(InvalidInputError, match="no catalog 'mine': describe it in .pyiceberg.yaml.*_MINE__URI"):
+    with pytest.raises(InvalidInputError, match=r"no catalog 'mine': describe it in .pyiceberg.yaml.*_MINE__URI"):
         Catalog("mine").open(StoreRef("s3://bucket/warehouse"))
     with pytest.raises(InvalidInputError, match="use --format delta here"):
         table_location(StoreRef("az://container/warehouse"), TABLE)

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from casque.spark.pipeline import Settings, Summary
+    from casque.spark.warehouse import Warehouse
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake")
 """What `casque[spark]` brings."""
+
+
+class Format(StrEnum):
+    """What the tables are."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class Gone(StrEnum):
@@ -44,6 +52,7 @@ class Gone(StrEnum):
         "casque pipeline run file:///var/lib/orders file:///var/lib/warehouse",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --trigger 1m",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --models ./models --json",
+        "casque pipeline run s3://bucket/orders s3://bucket/warehouse --format iceberg --catalog lake",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --remote sc://spark.internal",
     ],
     interrupt_is_success=True,
@@ -78,6 +87,27 @@ def run(
         Path | None,
         typer.Option("--models", metavar="DIR", help="Make further tables of your own, from the .sql files in DIR."),
     ] = None,
+    table_format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="Of the tables of a new warehouse; later runs keep to it.", show_default=Format.DELTA.value
+        ),
+    ] = None,
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            "--catalog",
+            metavar="NAME",
+            help="Register the tables: Iceberg's in this catalog of PyIceberg's configuration, Delta's in this catalog "
+            "of Spark, which needs Delta's jars.",
+        ),
+    ] = None,
+    namespace_prefix: Annotated[
+        str,
+        typer.Option(
+            "--namespace-prefix", metavar="TEXT", help="Put it before bronze, silver and gold in Iceberg's catalog."
+        ),
+    ] = "",
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Go on although the queue has another id, because it was converted.")
     ] = False,
@@ -94,11 +124,12 @@ def run(
     ] = None,
 ) -> None:
     """Bring the tables of a queue's history up to date: every event (bronze), every finished job and attempt (silver),
-    and figures for people, by minute and by hour (gold). All of them are Delta tables.
+    and figures for people, by minute and by hour (gold). All of them are Delta tables, or Iceberg tables.
 
     Reads only what is new since the last run. Reads the bucket beside running processes, and writes nothing to the
     queue. Kill it at any time, run it as often as you like, run two of them: the next run completes
-    what a killed one began, and each table takes a run once. Needs pip install "casque[spark]".
+    what a killed one began, and each table takes a run once. Needs pip install "casque[spark]", and for Iceberg
+    "casque[iceberg]".
 
     Exit code 0: up to date. 1: something is damaged, or another run was first. 2: it could not be done.
     """
@@ -108,6 +139,9 @@ def run(
         options=parse_options(option),
         warehouse=warehouse,
         warehouse_options=parse_options(warehouse_option),
+        table_format=table_format,
+        catalog=catalog or "",
+        namespace_prefix=namespace_prefix,
         json=json,
     )
     try:
@@ -161,7 +195,21 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str]
     warehouse: str
     warehouse_options: dict[str, str]
+    table_format: Format | None
+    catalog: str
+    namespace_prefix: str
     json: bool
+
+    def target(self) -> Warehouse:
+        from casque.spark.warehouse import Warehouse
+
+        return Warehouse(
+            self.warehouse,
+            self.warehouse_options,
+            tables=self.table_format,
+            catalog=self.catalog,
+            namespace_prefix=self.namespace_prefix,
+        )
 
     def check(self) -> None:
         """
@@ -170,20 +218,21 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         """
         from casque.scan.horizon import look_around
         from casque.spark.store_ref import StoreRef
-        from casque.spark.warehouse import Warehouse
 
-        Warehouse(self.warehouse, self.warehouse_options).snapshot()
+        self.target().check()
         StoreRef(self.url, self.options).run(lambda store: look_around(store, lambda _: sys.maxsize))
 
     def run(self, session: SparkSession, settings: Settings) -> None:
         from casque.spark.pipeline import run as run_pipeline
-        from casque.spark.warehouse import Warehouse
+        from casque.spark.registering import register_tables
 
-        warehouse = Warehouse(self.warehouse, self.warehouse_options)
+        warehouse = self.target()
         with counted_steps(wanted=not self.json) as progress:
             summary = run_pipeline(
                 session, self.url, warehouse, options=self.options, settings=settings, progress=progress
             )
+        if self.catalog and warehouse.snapshot().root.iceberg is None:
+            register_tables(session, warehouse, catalog=self.catalog)
         answer(summary, lambda: _print_summary(summary), json=self.json)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
+from importlib.util import find_spec
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -19,13 +20,15 @@ from pyarrow.dataset import dataset
 from pyarrow.fs import FileSelector
 
 from casque.clock import SystemClock
-from casque.errors import CorruptQueueError, InvalidInputError, NotInstalledError
+from casque.errors import CorruptQueueError, InvalidInputError, NotInstalledError, StorageError
 from casque.scan.arrow_types import arrow_schema, spark_type
 from casque.spark.files import File, local_path
 from casque.spark.store_ref import StoreRef
 from casque.spark.table_log import Known, TableLog
 from casque.types import from_ms
 
+PACKAGES = ("pyiceberg", "sqlalchemy")
+"""What `casque[iceberg]` brings."""
 RUN = "casque.run"
 NAMES = "schema.name-mapping.default"
 OWN_CATALOG = "casque"
@@ -57,30 +60,41 @@ class Catalog(msgspec.Struct, frozen=True, omit_defaults=True):
         """The catalog itself, of PyIceberg.
 
         Raises:
-            NotInstalledError: PyIceberg, or what it needs for this catalog, is not installed.
-            InvalidInputError: there is no such catalog, or it cannot be used for this warehouse.
+            NotInstalledError: what PyIceberg needs for this catalog is not installed.
+            InvalidInputError: there is no such catalog.
+            StorageError: it could not be reached.
         """
+        self.check(warehouse)
+        from pyiceberg import catalog, exceptions
+        from sqlalchemy.exc import SQLAlchemyError
+
+        own = {"type": "sql", "uri": f"sqlite:///{local_path(warehouse.url)}/{OWN_FILE}"}
         try:
-            from pyiceberg import catalog, exceptions
-        except ImportError as error:
-            raise NotInstalledError("pyiceberg is not installed", 'pip install "casque[iceberg]"') from error
-        try:
-            if self.name:
-                return catalog.load_catalog(self.name, **_access(warehouse))
-            root = local_path(warehouse.url)
-            if root is None:
-                raise InvalidInputError(
-                    "Iceberg tables in a bucket need a catalog that is a server, such as REST, Glue or PostgreSQL: "
-                    "describe one in PyIceberg's configuration and name it with --catalog"
-                )
-            return catalog.load_catalog(OWN_CATALOG, type="sql", uri=f"sqlite:///{root / OWN_FILE}")
+            return catalog.load_catalog(self.name or OWN_CATALOG, **_access(warehouse) if self.name else own)
         except exceptions.NotInstalledError as error:
-            raise NotInstalledError(str(error), "pip install the extra of pyiceberg for this catalog") from error
+            raise NotInstalledError(str(error), "install the extra of pyiceberg for this catalog") from error
+        except (OSError, SQLAlchemyError) as error:
+            raise StorageError(f"the catalog {self.name or OWN_FILE!r} cannot be reached: {error}") from error
         except (ValueError, exceptions.NoSuchPropertyException) as error:
             raise InvalidInputError(
                 f"there is no catalog {self.name!r}: describe it in .pyiceberg.yaml, or with variables such as "
                 f"PYICEBERG_CATALOG__{self.name.upper()}__URI ({error})"
             ) from error
+
+    def check(self, warehouse: StoreRef) -> None:
+        """
+        Raises:
+            NotInstalledError: PyIceberg is not installed.
+            InvalidInputError: tables of this warehouse cannot be in this catalog.
+        """
+        if any(find_spec(package) is None for package in PACKAGES):
+            raise NotInstalledError("pyiceberg is not installed", 'pip install "casque[iceberg]"')
+        table_location(warehouse, "")
+        if not self.name and local_path(warehouse.url) is None:
+            raise InvalidInputError(
+                "Iceberg tables in a bucket need a catalog that is a server, such as REST, Glue or PostgreSQL: "
+                "describe one in PyIceberg's configuration and name it with --catalog"
+            )
 
     def identifier(self, table: str) -> tuple[str, ...]:
         """
@@ -156,12 +170,13 @@ class IcebergLog(TableLog):
         held = {ref.snapshot_id for ref in table.metadata.refs.values()}
         snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number)
         # A snapshot is needed until it is replaced, however old it is by then.
-        expired = [one.snapshot_id for one, after in pairwise(snapshots) if from_ms(after.timestamp_ms) < before]
-        self._table = None
-        try:
-            table.maintenance.expire_snapshots().by_ids([one for one in expired if one not in held]).commit()
-        except CommitFailedException:
-            return  # another writer was faster; the next sweep does it
+        ids = [one.snapshot_id for one, after in pairwise(snapshots) if from_ms(after.timestamp_ms) < before]
+        if expired := [one for one in ids if one not in held]:
+            self._table = None
+            try:
+                table.maintenance.expire_snapshots().by_ids(expired).commit()
+            except CommitFailedException:
+                return  # another writer was faster; the next sweep does it
         used = set(_used(self._opened()))
         disk, path = self._disk()
         for info in disk.get_file_info(FileSelector(path, recursive=True, allow_not_found=True)):

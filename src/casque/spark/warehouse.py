@@ -105,6 +105,18 @@ class Warehouse:
         """
         return self.store_ref.run(self.look)
 
+    def check(self) -> None:
+        """Whether the pipeline could write here.
+
+        Raises:
+            CasqueError: it could not.
+        """
+        root = self.snapshot().root
+        if root.iceberg is not None:
+            root.iceberg.check(self.store_ref)
+            if root.iceberg.name:
+                root.iceberg.open(self.store_ref).close()
+
     def read(
         self,
         spark: SparkSession,
