@@ -109,13 +109,13 @@ def test_a_run_commits_once_to_a_table_and_on_the_version_it_was_made_for(tables
     assert paths(log()) == ["b.parquet", "b2.parquet"], "replaced in one commit"
     assert len(tables.table().snapshots()) == 2
     slow, merging = log(), log()
-    old = slow.files()
-    assert merging.files() == old
-    assert log().rewrite([file("merged")], old, 0)
+    both = slow.files()
+    assert merging.files() == both
+    assert log().rewrite([file("merged")], both, 0)
     assert log().run == 2, "merging files is no run"
-    assert merging.rewrite([file("late")], old, 0) is False, "another has merged it"
+    assert merging.rewrite([file("late")], both, 0) is False, "another has merged it"
     with pytest.raises(CASConflictError, match="another writer changed gold/things"):
-        slow.commit(3, [file("d")], old, 0)
+        slow.commit(3, [file("d")], both, 0)
     slow = log()
     assert slow.run == 2
     assert log().rewrite([file("remerged")], log().files(), 0)
@@ -205,6 +205,7 @@ def test_files_of_no_version_are_deleted_once_they_are_old(tables: Tables) -> No
     assert tables.table().scan().to_arrow().num_rows == 2
 
 
+@pytest.mark.parametrize("tables", ["files", pytest.param("s3", marks=pytest.mark.long)], indirect=True)
 def test_a_frame_comes_back_as_it_was_written_and_others_read_it(
     spark: SparkSession, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,11 +287,12 @@ def test_tables_in_a_catalog_of_spark_need_delta(
             register_tables(session, known_warehouse.warehouse, catalog="spark_catalog")
         # In the place of Delta's jar, which cannot be had here: what Spark keeps of a table is the same.
         session.dataSource.register(StandIn)
-        for _ in range(2):
-            names = register_tables(session, known_warehouse.warehouse, catalog="spark_catalog")
+        names = register_tables(session, known_warehouse.warehouse, catalog="spark_catalog")
+        assert register_tables(session, known_warehouse.warehouse, catalog="spark_catalog") == names
         assert "spark_catalog.gold.minutes" in names
         assert len(names) == len(models())
-        jvm, kept = session._jvm, session._jsparkSession.sessionState().catalog()
+        jvm: Any = session._jvm
+        kept = session._jsparkSession.sessionState().catalog()
         identifier = jvm.org.apache.spark.sql.catalyst.TableIdentifier.apply("minutes", jvm.scala.Option.apply("gold"))
         table = kept.getTableMetadata(identifier)
         facts = (table.provider().get(), table.tableType().name(), table.location().toString())

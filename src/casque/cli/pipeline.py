@@ -90,7 +90,7 @@ def run(
     table_format: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="Of the tables of a new warehouse; later runs keep to it.", show_default=Format.DELTA.value
+            "--format", help="What the tables of a new warehouse are; later runs keep to it.", show_default=Format.DELTA.value
         ),
     ] = None,
     catalog: Annotated[
@@ -98,8 +98,8 @@ def run(
         typer.Option(
             "--catalog",
             metavar="NAME",
-            help="Register the tables: Iceberg's in this catalog of PyIceberg's configuration, Delta's in this catalog "
-            "of Spark, which needs Delta's jars.",
+            help="Register the tables: Iceberg's in a catalog of PyIceberg's configuration, Delta's in one that Spark "
+            "knows, which needs Delta's jars.",
         ),
     ] = None,
     namespace_prefix: Annotated[

@@ -142,8 +142,7 @@ class IcebergLog(TableLog):
         return 0 if table is None else int(table.properties.get(RUN, 0))
 
     def files(self, version: int | None = None) -> list[Known]:
-        version = self.version if version is None else version
-        return [] if version == -1 else [self._known(file) for file in self._data_files(version)]
+        return [self._known(file) for file in self._data_files(self.version if version is None else version)]
 
     def arrow(self, version: int, columns: Sequence[str] | None = None) -> Any:
         # Not by PyIceberg: of a null list of structs its reader makes an empty one (0.12).
@@ -269,8 +268,8 @@ class IcebergLog(TableLog):
             raise CorruptQueueError(self.name, problem)
         return table.scan(snapshot_id=version)
 
-    def _data_files(self, version: int) -> Iterator[Any]:
-        return () if version == -1 else (task.file for task in self._scan(version).plan_files())
+    def _data_files(self, version: int) -> list[Any]:
+        return [] if version == -1 else [task.file for task in self._scan(version).plan_files()]
 
     def _disk(self) -> tuple[Any, str]:
         """The file system of Arrow that the table is on, and its folder there."""
