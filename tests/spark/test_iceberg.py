@@ -29,12 +29,13 @@ from casque.spark.files import File, described, frame, write
 from casque.spark.iceberg import Catalog, IcebergLog, table_location
 from casque.spark.models import models
 from casque.spark.pipeline import run
+from casque.spark.report import Report, build
 from casque.spark.store_ref import StoreRef
 from casque.spark.warehouse import Root, Warehouse
 from tests.spark.known_answers import Made
 from tests.spark.test_pipeline import InterruptedRunError, assert_same, kill, something_happens
 from tests.spark.test_warehouse import COLUMNS, ROWS, TABLE
-from tests.support.servers import Server
+from tests.support.servers import Server, moto
 
 pytest.importorskip("pyiceberg", reason='needs pip install "casque[iceberg]"')
 pytestmark = pytest.mark.xdist_group("spark")
@@ -73,18 +74,19 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     else:
         server: Server = request.getfixturevalue("s3_server")
         place = StoreRef(server.fresh_url(), server.options)
-        configure(monkeypatch, "lake", tmp_path / "lake.db")
+        configure(monkeypatch, "lake", uri=f"sqlite:///{tmp_path / 'lake.db'}")
         catalog = Catalog("lake").open(place)
     yield Tables(place, catalog)
     catalog.close()
 
 
-def configure(monkeypatch: pytest.MonkeyPatch, name: str, path: Path) -> None:
+def configure(monkeypatch: pytest.MonkeyPatch, name: str, **properties: str) -> None:
     """As a user does by variables, which PyIceberg reads when it is imported."""
     from pyiceberg import catalog
     from pyiceberg.utils.config import Config
 
-    monkeypatch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__URI", f"sqlite:///{path}")
+    for key, value in properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__{name}__{key}".upper(), value)
     monkeypatch.setattr(catalog, "_ENV_CONFIG", Config())
 
 
@@ -145,6 +147,21 @@ def test_of_processes_that_commit_the_same_run_at_once_one_wins(tables: Tables) 
     assert won.count(True) == 1
     assert paths(tables.log()) == [files[won.index(True)].path]
     assert len(tables.table().snapshots()) == 2
+
+
+def test_glue_takes_the_tables_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One commit after the other: the Glue of moto does not compare versions, as that of AWS does."""
+    place = StoreRef((tmp_path / "warehouse").as_uri())
+    with moto() as server:
+        configure(monkeypatch, "aws", type="glue", **{f"glue__{name}": value for name, value in server.options.items()})
+        tables = Tables(place, Catalog("aws").open(place))
+        assert tables.log().commit(1, [tables.file("a")], [], 0)
+        first, late = tables.log(), tables.log()
+        old = first.files()
+        assert late.files() == old
+        assert first.commit(2, [tables.file("b")], old, 0)
+        assert late.commit(2, [tables.file("c")], old, 0) is False
+        assert (tables.log().run, paths(tables.log())) == (2, ["b.parquet"])
 
 
 def test_a_table_gains_columns_and_keeps_those_it_has(tables: Tables) -> None:
@@ -260,6 +277,11 @@ def test_a_run_makes_the_rows_of_delta_and_others_read_them(known_warehouse: Mad
         assert table.scan().to_arrow().num_rows == snapshot.arrow(name).num_rows, name
         assert table.properties["comment"] == models()[name].rows
     catalog.close()
+
+
+@pytest.mark.long
+def test_the_report_is_the_same(spark: SparkSession, same_in_iceberg: Warehouse, whole_report: Report) -> None:
+    assert build(spark, same_in_iceberg.store_ref.url).figures == whole_report.figures
 
 
 def test_tables_become_views_of_a_session_without_a_jar(
@@ -379,7 +401,7 @@ def test_portions_merged_files_and_rebuilds_are_those_of_delta(
 def test_a_bucket_with_a_catalog_of_its_own(
     spark: SparkSession, tmp_path: Path, s3_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(monkeypatch, "lake", tmp_path / "lake.db")
+    configure(monkeypatch, "lake", uri=f"sqlite:///{tmp_path / 'lake.db'}")
     url = (tmp_path / "queue").as_uri()
     delta = Warehouse((tmp_path / "delta").as_uri())
     place = s3_server.fresh_url()
