@@ -90,7 +90,9 @@ def run(
     table_format: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="What the tables of a new warehouse are; later runs keep to it.", show_default=Format.DELTA.value
+            "--format",
+            help="What the tables of a new warehouse are; later runs keep to it.",
+            show_default=Format.DELTA.value,
         ),
     ] = None,
     catalog: Annotated[
