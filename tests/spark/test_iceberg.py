@@ -55,11 +55,11 @@ class Tables:
     def table(self) -> Any:
         return self.catalog.load_table(Catalog().identifier(TABLE))
 
-    def file(self, name: str, **more: Any) -> File:
+    def file(self, name: str, *, statistics: bool = True, **more: Any) -> File:
         rows = [{"date": date(2026, 2, 15), "id": 7, "at": datetime(2026, 2, 15, tzinfo=UTC), **more}]
         types = {**COLUMNS, **dict.fromkeys(more, "string")}
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(types)), sink)
+        pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(types)), sink, write_statistics=statistics)
         body = bytes(sink.getvalue())
         self.place.run(lambda store: create_new(store, f"{TABLE}/{name}.parquet", body))
         return described(f"{name}.parquet", len(body), pq.read_metadata(pa.BufferReader(body)))
@@ -176,6 +176,13 @@ def test_a_table_gains_columns_and_keeps_those_it_has(tables: Tables) -> None:
     assert sorted(found, key=str) == [{"id": 7, "colour": "red"}, {"id": 7, "colour": None}]
     with pytest.raises(InvalidInputError, match=r"missing here: colour\. A table only ever gains columns"):
         tables.log().check_columns()
+
+
+@pytest.mark.parametrize("tables", ["files"], indirect=True)
+def test_a_file_without_statistics_may_hold_any_date(tables: Tables) -> None:
+    assert tables.log().commit(1, [tables.file("a"), tables.file("plain", statistics=False)], [], 0)
+    found = {one.path: one.holds({"2026-02-16"}) for one in tables.log().files()}
+    assert found == {"a.parquet": False, "plain.parquet": True}
 
 
 @pytest.mark.parametrize("tables", ["files"], indirect=True)

@@ -284,7 +284,7 @@ class IcebergLog(TableLog):
 
     def _known(self, file: Any) -> Known:
         number = self._opened().schema().find_field("date").field_id
-        first, last = _day(file.lower_bounds.get(number)), _day(file.upper_bounds.get(number))
+        first, last = _day(file.lower_bounds, number, date.min), _day(file.upper_bounds, number, date.max)
         return Known(self._path(file), file.file_size_in_bytes, file.record_count, first, last)
 
 
@@ -324,6 +324,8 @@ def _used(table: Any) -> Iterator[str]:
                 yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io))
 
 
-def _day(bound: bytes | None) -> str:
-    days = int.from_bytes(bound or b"", "little", signed=True)
-    return str(date(1970, 1, 1) + timedelta(days=days))
+def _day(bounds: Mapping[int, bytes] | None, number: int, unknown: date) -> str:
+    bound = (bounds or {}).get(number)
+    if bound is None:
+        return str(unknown)
+    return str(date(1970, 1, 1) + timedelta(days=int.from_bytes(bound, "little", signed=True)))
