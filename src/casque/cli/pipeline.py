@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from casque.spark.expectations import Found
     from casque.spark.pipeline import Settings, Summary
+    from casque.spark.warehouse import Warehouse
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake")
 """What `casque[spark]` brings."""
@@ -40,6 +41,13 @@ class Expectation(StrEnum):
     FAIL = "fail"
     QUARANTINE = "quarantine"
     OFF = "off"
+
+
+class Format(StrEnum):
+    """What the tables are."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class Gone(StrEnum):
@@ -55,6 +63,7 @@ class Gone(StrEnum):
         "casque pipeline run file:///var/lib/orders file:///var/lib/warehouse",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --trigger 1m",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --models ./models --json",
+        "casque pipeline run s3://bucket/orders s3://bucket/warehouse --format iceberg --catalog lake",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --remote sc://spark.internal",
     ],
     interrupt_is_success=True,
@@ -95,6 +104,29 @@ def run(
             "--expect", help="Rows that break a rule of their table: report them, stop, leave them out, do not look."
         ),
     ] = Expectation.WARN,
+    table_format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="What the tables of a new warehouse are; later runs keep to it.",
+            show_default=Format.DELTA.value,
+        ),
+    ] = None,
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            "--catalog",
+            metavar="NAME",
+            help="Register the tables: Iceberg's in a catalog of PyIceberg's configuration, Delta's in one that Spark "
+            "knows, which needs Delta's jars.",
+        ),
+    ] = None,
+    namespace_prefix: Annotated[
+        str,
+        typer.Option(
+            "--namespace-prefix", metavar="TEXT", help="Put it before bronze, silver and gold in Iceberg's catalog."
+        ),
+    ] = "",
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Go on although the queue has another id, because it was converted.")
     ] = False,
@@ -111,11 +143,12 @@ def run(
     ] = None,
 ) -> None:
     """Bring the tables of a queue's history up to date: every event (bronze), every finished job and attempt (silver),
-    and figures for people, by minute and by hour (gold). All of them are Delta tables.
+    and figures for people, by minute and by hour (gold). All of them are Delta tables, or Iceberg tables.
 
     Reads only what is new since the last run. Reads the bucket beside running processes, and writes nothing to the
     queue. Kill it at any time, run it as often as you like, run two of them: the next run completes
-    what a killed one began, and each table takes a run once. Needs pip install "casque[spark]".
+    what a killed one began, and each table takes a run once. Needs pip install "casque[spark]", and for Iceberg
+    "casque[iceberg]".
 
     Every table has rules, which stand in the head of its SQL file. The run counts the rows that break one, in
     quality/rules; --expect quarantine keeps them in quality/rows instead of their table.
@@ -129,6 +162,9 @@ def run(
         options=parse_options(option),
         warehouse=warehouse,
         warehouse_options=parse_options(warehouse_option),
+        table_format=table_format,
+        catalog=catalog or "",
+        namespace_prefix=namespace_prefix,
         json=json,
     )
     try:
@@ -236,7 +272,21 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str]
     warehouse: str
     warehouse_options: dict[str, str]
+    table_format: Format | None
+    catalog: str
+    namespace_prefix: str
     json: bool
+
+    def target(self) -> Warehouse:
+        from casque.spark.warehouse import Warehouse
+
+        return Warehouse(
+            self.warehouse,
+            self.warehouse_options,
+            tables=self.table_format,
+            catalog=self.catalog,
+            namespace_prefix=self.namespace_prefix,
+        )
 
     def check(self) -> None:
         """
@@ -245,20 +295,21 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         """
         from casque.scan.horizon import look_around
         from casque.spark.store_ref import StoreRef
-        from casque.spark.warehouse import Warehouse
 
-        Warehouse(self.warehouse, self.warehouse_options).snapshot()
+        self.target().check()
         StoreRef(self.url, self.options).run(lambda store: look_around(store, lambda _: sys.maxsize))
 
     def run(self, session: SparkSession, settings: Settings) -> None:
         from casque.spark.pipeline import run as run_pipeline
-        from casque.spark.warehouse import Warehouse
+        from casque.spark.registering import register_tables
 
-        warehouse = Warehouse(self.warehouse, self.warehouse_options)
+        warehouse = self.target()
         with counted_steps(wanted=not self.json) as progress:
             summary = run_pipeline(
                 session, self.url, warehouse, options=self.options, settings=settings, progress=progress
             )
+        if self.catalog and warehouse.snapshot().root.iceberg is None:
+            register_tables(session, warehouse, catalog=self.catalog)
         answer(summary, lambda: _print_summary(summary), json=self.json)
 
 

@@ -23,12 +23,13 @@ _WHERE = {
     "Summary": "casque.spark.work",
     "process": "casque.spark.work",
     "register": "casque.spark.source",
+    "register_tables": "casque.spark.registering",
     "replay": "casque.spark.replaying",
     "results": "casque.spark.work",
 }
 """Module of each public name. Imported on first use: the search for Java must not need PySpark."""
 
-__all__ = ["CasqueDataSource", "Summary", "process", "register", "replay", "results"]
+__all__ = ["CasqueDataSource", "Summary", "process", "register", "register_tables", "replay", "results"]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,13 +26,13 @@ from casque.scan import Scan, Table
 from casque.scan.horizon import Sight, look_around
 from casque.scan.shards import shard_name
 from casque.scan.tables import COLUMNS
-from casque.spark.delta import DeltaLog, Known
 from casque.spark.expectations import Expect, Found, Progress, breaks, watched
 from casque.spark.files import File, frame, write
 from casque.spark.models import Model, ddl, models, text
 from casque.spark.options import OnGone
 from casque.spark.session import activate, own_session
 from casque.spark.store_ref import StoreRef
+from casque.spark.table_log import Known, TableLog
 from casque.spark.task_errors import as_raised
 from casque.spark.upkeep import keep_small
 from casque.spark.warehouse import Snapshot, Warehouse
@@ -278,7 +278,7 @@ class Run:
         self._spark = spark
         self._folder = f"run-{plan.run:09d}-{new_nonce(system_random())[:8]}"
         self._models = {**models(), **settings.models}
-        self._logs: dict[str, DeltaLog] = {name: warehouse.log_of(model) for name, model in self._models.items()}
+        self._logs: dict[str, TableLog] = {name: warehouse.log_of(model) for name, model in self._models.items()}
         self._summary = Summary(self._cursor.position, plan.to.position)
         self._event_hours: list[datetime] | None = []
         """The hours of new events; None if they are too many."""

@@ -10,9 +10,9 @@ import msgspec
 
 from casque.clock import new_nonce, system_random
 from casque.errors import CASConflictError
-from casque.spark.delta import DeltaLog, Known
 from casque.spark.files import frame, write
 from casque.spark.models import models
+from casque.spark.table_log import Known, TableLog
 from casque.spark.warehouse import Snapshot, Warehouse
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def keep_small(spark: SparkSession, warehouse: Warehouse, snapshot: Snapshot, *,
     return snapshot
 
 
-def _merge(spark: SparkSession, warehouse: Warehouse, log: DeltaLog) -> bool:
+def _merge(spark: SparkSession, warehouse: Warehouse, log: TableLog) -> bool:
     columns = models()[log.name].types
     merged = False
     for files in _alike(log.files()):

@@ -1,6 +1,6 @@
-"""A warehouse: Delta tables below one URL, and a root object that names the versions which belong together.
+"""A warehouse: tables below one URL, and a root object that names the versions which belong together.
 
-Each table is complete in itself and can be read by anything that reads Delta. The root is replaced last, by
+Each table is complete in itself and can be read by anything that reads Delta, or Iceberg. The root is replaced last, by
 compare-and-set: a reader that goes through it sees all tables as one run left them. It also keeps the plan of the run
 that is under way, so that the next process completes what a dead one began.
 """
@@ -8,17 +8,22 @@ that is under way, so that the next process completes what a dead one began.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import msgspec
 
 from casque.client.objects import get, swap
 from casque.clock import Clock, SystemClock, new_nonce, system_random
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
-from casque.spark.delta import DeltaLog, Known
+from casque.spark.delta import DeltaLog
 from casque.spark.files import frame
+from casque.spark.iceberg import OWN_FILE, Catalog, IcebergLog
 from casque.spark.models import Model, models
 from casque.spark.store_ref import StoreRef
+from casque.spark.table_log import Known, TableLog
 from casque.storage.port import Store, Stored
 
 if TYPE_CHECKING:
@@ -27,13 +32,22 @@ if TYPE_CHECKING:
 ROOT = "casque.json"
 OLD_ROOT = "_cursor.json"
 """The root of warehouses before they were Delta tables."""
-FORMAT = 2
+FORMAT = 3
+DELTA_FORMAT = 2
+"""What earlier releases read too: roots of Delta tables keep it."""
+
+
+class Format(StrEnum):
+    """What the tables of a warehouse are."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """The only object of a warehouse, beside the logs of its tables, that changes."""
 
-    format: int = FORMAT
+    format: int = DELTA_FORMAT
     nonce: str = ""
     """Keeps two writers from producing the same bytes."""
     run: int = 0
@@ -47,6 +61,8 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the run under way does."""
     swept_ms: int = 0
     """When files that no version needs were last deleted."""
+    iceberg: Catalog | None = None
+    """Where the tables are registered, if they are Iceberg tables. Never changes."""
 
 
 class Warehouse:
@@ -59,9 +75,23 @@ class Warehouse:
         InvalidInputError: no such store, or executors could not share it.
     """
 
-    def __init__(self, url: str, options: Mapping[str, str] | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        tables: Format | str | None = None,
+        catalog: str = "",
+        namespace_prefix: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        """`tables`, `catalog` and `namespace_prefix` say how a new warehouse is made; of one that is there they are
+        known."""
         self.store_ref = StoreRef(url, options)
         self._clock = clock or SystemClock()
+        self._format = None if tables is None else Format(tables)
+        self._wanted = Catalog(catalog, namespace_prefix)
+        self._root: Root | None = None
 
     def __repr__(self) -> str:
         return f"Warehouse({self.store_ref.url.partition('?')[0]!r})"
@@ -74,6 +104,18 @@ class Warehouse:
             InvalidInputError: the warehouse has the format of an earlier casque.
         """
         return self.store_ref.run(self.look)
+
+    def check(self) -> None:
+        """Whether the pipeline could write here.
+
+        Raises:
+            CasqueError: it could not.
+        """
+        root = self.snapshot().root
+        if root.iceberg is not None:
+            root.iceberg.check(self.store_ref)
+            if root.iceberg.name:
+                root.iceberg.open(self.store_ref).close()
 
     def read(
         self,
@@ -90,13 +132,29 @@ class Warehouse:
         """
         return self.snapshot().read(spark, table, dates=dates, columns=columns)
 
-    def log(self, table: str) -> DeltaLog:
-        """The Delta log of a table, ours or a user's."""
-        found = models().get(table)
-        return DeltaLog(self.store_ref, table, {}, "") if found is None else self.log_of(found)
+    def log(self, table: str) -> TableLog:
+        """The log of a table, ours or a user's."""
+        model = models().get(table)
+        return self._log(table, {}, "") if model is None else self.log_of(model)
 
-    def log_of(self, model: Model) -> DeltaLog:
-        return DeltaLog(self.store_ref, model.name, model.types, model.rows)
+    def log_of(self, model: Model) -> TableLog:
+        return self._log(model.name, model.types, model.rows)
+
+    def _log(self, table: str, columns: Mapping[str, str], rows: str) -> TableLog:
+        root = self._root or self.snapshot().root
+        if root.iceberg is None:
+            return DeltaLog(self.store_ref, table, columns, rows)
+        name = root.iceberg.identifier(table)
+        return IcebergLog(self._catalog, name, self.store_ref, table, columns, rows, expected=table in root.tables)
+
+    @cached_property
+    def _catalog(self) -> Any:
+        """PyIceberg's; for all tables, and as long as this object."""
+        assert self._root is not None
+        assert self._root.iceberg is not None
+        catalog = self._root.iceberg.open(self.store_ref)
+        finalize(self, catalog.close)
+        return catalog
 
     def write(self, before: Snapshot, root: Root) -> Snapshot:
         """Replace the root.
@@ -114,13 +172,31 @@ class Warehouse:
     async def look(self, store: Store) -> Snapshot:
         read = await get(store, ROOT)
         if isinstance(read, Stored):
-            return Snapshot(self, _decode(read.body), read.etag)
+            self._root = self._agreed(_decode(read.body))
+            return Snapshot(self, self._root, read.etag)
         if isinstance(await get(store, OLD_ROOT), Stored):
             raise InvalidInputError(
                 "this warehouse was written before its tables were Delta tables: make a new one from the archive, at "
                 "another URL, and delete this one"
             )
-        return Snapshot(self, Root(), None)
+        iceberg = self._wanted if self._format is Format.ICEBERG else None
+        self._root = Root() if iceberg is None else Root(FORMAT, iceberg=iceberg)
+        return Snapshot(self, self._root, None)
+
+    def _agreed(self, root: Root) -> Root:
+        found = Format.DELTA if root.iceberg is None else Format.ICEBERG
+        if self._format not in (None, found):
+            raise InvalidInputError(
+                f"the tables of this warehouse are {found.title()} tables and stay so: drop --format {self._format}, "
+                "or make another warehouse"
+            )
+        if root.iceberg and self._wanted not in (Catalog(), root.iceberg):
+            raise InvalidInputError(
+                f"the tables of this warehouse are registered in the catalog {root.iceberg.name or OWN_FILE!r} with "
+                f"the prefix {root.iceberg.prefix!r} and stay so: drop --catalog and --namespace-prefix, or make "
+                "another warehouse"
+            )
+        return root
 
     async def _write(self, store: Store, before: Snapshot, root: Root) -> Snapshot:
         root = msgspec.structs.replace(root, nonce=new_nonce(system_random()), at_ms=self.now_ms())

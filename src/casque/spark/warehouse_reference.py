@@ -10,9 +10,9 @@ from casque.spark.models import models
 INTRODUCTION = """# The warehouse
 
 The tables that [`casque pipeline run`](../how-to/run-the-pipeline.md) makes. Each is a Delta table below the warehouse,
-under its name (`silver/jobs`), and is made by the SQL file of that name in `src/casque/spark/sql`, whose head is the
-source of this page. Times are instants, days are those of UTC, spans are whole milliseconds. Tables only ever gain
-columns.
+or an Iceberg table, under its name (`silver/jobs`), and is made by the SQL file of that name in
+`src/casque/spark/sql`, whose head is the source of this page. Times are instants, days are those of UTC,
+spans are whole milliseconds. Tables only ever gain columns.
 """
 
 
