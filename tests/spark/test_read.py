@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from casque import Queue, SyncQueue
@@ -24,6 +26,7 @@ from casque.scan import Scan, Table, ddl
 from casque.service import Outcome
 from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
+from casque.spark.pruning import pruned
 from casque.spark.reader import CasqueReader
 from casque.state.events import Claimed
 from casque.testing.clock import ManualClock
@@ -373,12 +376,56 @@ def test_a_wrong_option_is_refused_with_the_fix_and_without_a_secret(registered:
         ({"path": "file:///x", "table": "events", "splits": "0"}, "splits must be"),
         ({"path": "file:///x", "table": "events", "start": "now"}, "or earliest, or latest"),
         ({"path": "file:///x", "table": "events", "onGone": "ignore"}, "one of fail, skip"),
+        ({"path": "file:///x", "table": "events", "asOf": "3"}, "asOf is for jobs; the table events has from, to, clo"),
+        (
+            {"path": "file:///x", "table": "jobs", "since": "2026-02-15T10:00:00Z"},
+            "since is for archive, attempts; the",
+        ),
     ],
 )
 def test_options_say_what_they_take(given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidInputError, match=told) as caught:
         SourceOptions.parse(given)
     assert "hush" not in str(caught.value)
+
+
+def test_options_of_streams_are_not_for_batches_nor_the_other_way_round() -> None:
+    given = {"path": "file:///x", "table": "events"}
+    with pytest.raises(InvalidInputError, match="start is for streams"):
+        SourceOptions.parse({**given, "start": "latest"}).for_batch()
+    with pytest.raises(InvalidInputError, match="a stream begins at start"):
+        SourceOptions.parse({**given, "from": "3"}).for_stream()
+    plain = SourceOptions.parse({**given, "splits": "3"})
+    assert plain.for_batch() == plain.for_stream() == plain
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("ID string", "no column 'ID': did you mean 'id'?"),
+        ("id string, id string", "the column id is asked for twice"),
+        ("id string, key string not null", "the column key holds null, and the schema says NOT NULL"),
+    ],
+)
+def test_a_schema_that_the_table_does_not_have_is_refused_by_the_name_of_the_column(
+    place: Place, schema: str, told: str
+) -> None:
+    options = SourceOptions.parse({"path": place[0], "table": "archive"})
+
+    def read() -> list[Any]:
+        reader = CasqueReader(options, StructType.fromDDL(schema))
+        return [batch for partition in reader.partitions() for batch in reader.read(partition)]
+
+    with pytest.raises(InvalidInputError, match=re.escape(told)):
+        read()
+
+
+@pytest.mark.parametrize("moment", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
+@pytest.mark.parametrize("kind", [EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual])
+def test_a_filter_on_a_moment_at_the_end_of_all_times_is_none(moment: datetime, kind: Any) -> None:
+    for table in Table:
+        for column in ("at", "hour", "finished_at"):
+            pruned(table, [kind((column,), moment)])
 
 
 def test_options_are_never_shown_with_their_secrets() -> None:

@@ -87,7 +87,7 @@ def check_columns(table: Table, columns: Iterable[str] | None) -> tuple[str, ...
     asked = tuple(columns)
     for name in asked:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            near = get_close_matches(name.lower(), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise InvalidInputError(f"the table {table} has no column {name!r}: {hint}")
     return asked

@@ -18,7 +18,9 @@ def wanted_schema(table: Table, schema: StructType) -> Any:
     Raises:
         InvalidInputError: the table has no such column, or has it with another type.
     """
-    check_columns(table, schema.fieldNames())
+    names = check_columns(table, schema.fieldNames())
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InvalidInputError(f"the column {twice[0]} is asked for twice: name it once")
     fields = []
     for one in schema.fields:
         kind, asked = COLUMNS[table][one.name], one.dataType.simpleString()
@@ -31,5 +33,12 @@ def wanted_schema(table: Table, schema: StructType) -> Any:
 
 
 def fitted(batch: Any, schema: Any) -> Any:
-    """The same columns under exactly the schema that Spark compares them with."""
+    """The same columns under exactly the schema that Spark compares them with.
+
+    Raises:
+        InvalidInputError: there is a null where the schema allows none; Spark would fail without a word about it.
+    """
+    for field, column in zip(schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise InvalidInputError(f"the column {field.name} holds null, and the schema says NOT NULL: leave that out")
     return batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
