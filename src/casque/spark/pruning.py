@@ -1,18 +1,27 @@
-"""Finds the objects that need not be read, from the filters that Spark pushes down.
+"""Finds the objects, files and rows that need not be read, from the filters that Spark pushes down.
 
-Spark evaluates every filter again on the rows, so pruning need not be exact: it leaves out only objects in which no row
+Spark evaluates every filter again on the rows, so pruning need not be exact: it leaves out only those in which no row
 can match. Filters on other columns are ignored.
 """
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from casque.scan import Chosen
 from casque.scan.tables import Table
 
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "EqualTo": operator.eq, "GreaterThan": operator.gt, "GreaterThanOrEqual": operator.ge, "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le, "In": lambda one, values: one.isin(values),
+}  # fmt: skip
 HOUR = timedelta(hours=1)
 TICK = timedelta(milliseconds=1)
 
@@ -63,7 +72,10 @@ def _bounds(table: Table, column: str, kind: str, value: Any) -> Chosen:
         return _by_position(kind, value)
     length = _TIMES[table].get(column)
     if length is not None and isinstance(value, datetime) and value.tzinfo is not None:
-        return _by_time(kind, value, length)
+        try:
+            return _by_time(kind, value, length)
+        except OverflowError:  # the last hour of the year 9999
+            return Chosen()
     return Chosen()
 
 
@@ -97,3 +109,42 @@ def _by_time(kind: str, value: datetime, length: timedelta) -> Chosen:
 
 def _tighter(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
     return other if one is None else one if other is None else choose(one, other)
+
+
+# --- Parquet files of a warehouse ---
+
+
+def may_hold(path: str, filters: Iterable[Any]) -> bool:
+    """Whether a file, whose folder is named for its date, may have rows that pass filters on `date`."""
+    day = re.search(r"/day=(\d{4}-\d{2}-\d{2})/", path)
+    if day is None:
+        return True
+    for one in filters:
+        kind, value = type(one).__name__, getattr(one, "value", None)
+        if getattr(one, "attribute", ()) != ("date",) or kind not in COMPARED:
+            continue
+        if kind == "In":
+            if day[1] not in map(str, value):
+                return False
+        elif not COMPARED[kind](day[1], str(value)):
+            return False
+    return True
+
+
+def row_filter(filters: Iterable[Any], schema: pa.Schema) -> Any:
+    """The same as an expression of Arrow, as far as both mean the same; None for all rows."""
+    found = None
+    for one in filters:
+        path, kind = getattr(one, "attribute", ()), type(one).__name__
+        if len(path) != 1 or path[0] not in schema.names or kind not in COMPARED:
+            continue
+        wanted = schema.field(path[0]).type
+        if pa.types.is_floating(wanted) or pa.types.is_nested(wanted):  # NaN is the largest number in Spark
+            continue
+        try:
+            value = pa.array(one.value, wanted) if kind == "In" else pa.scalar(one.value, wanted)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            continue
+        test = COMPARED[kind](pc.field(path[0]), value)
+        found = test if found is None else found & test
+    return found
