@@ -28,6 +28,7 @@ from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
 from casque.spark.pruning import pruned
 from casque.spark.reader import CasqueReader
+from casque.spark.source import CasqueDataSource
 from casque.state.events import Claimed
 from casque.testing.clock import ManualClock
 from tests.spark.histories import complete, ring_of, varied
@@ -235,6 +236,39 @@ def test_a_schema_of_ones_own_prunes_columns(registered: SparkSession, place: Pl
         reader.schema("position int").load(place[0]).count()
     with pytest.raises(PySparkException, match="no column 'identity'"):
         reader.schema("identity string").load(place[0]).count()
+
+
+def test_metadata_columns_come_if_they_are_asked_for(registered: SparkSession, place: Place, tmp_path: Path) -> None:
+    ring: Place = (tmp_path / "ring").as_uri(), {}
+    asyncio.run(ring_of(ring[0], 2))
+    asyncio.run(varied(ring[0], ManualClock(), 2, retention=timedelta(days=30)))
+    names = ["_shard", "_position", "_object"]
+    for here in (place, ring):
+        for table in Table:
+            options = SourceOptions.parse({"path": here[0], "table": table.value, "metadata": "true"})
+            reader = CasqueReader(
+                options,
+                StructType.fromDDL(
+                    CasqueDataSource({"path": here[0], "table": table.value, "metadata": "true"}).schema()
+                ),
+            )
+            rows = [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
+            plain = [{name: value for name, value in row.items() if name not in names} for row in rows]
+            assert in_order(plain) == expected(here, table)
+            assert all((row["_shard"], row["_position"]) == (row["shard"], row["position"]) for row in rows)
+            found = {row["_object"] for row in rows}
+            assert (found == {None}) if table is Table.JOBS else found <= objects(here).keys()
+            few = CasqueReader(
+                options,
+                StructType.fromDDL("_object string, kind string" if table is Table.EVENTS else "_object string"),
+            )
+            alone = [row["_object"] for one in few.partitions() for batch in few.read(one) for row in batch.to_pylist()]
+            assert sorted(alone, key=str) == sorted((row["_object"] for row in rows), key=str)
+    frame = reading(registered, place, "events", metadata="true", splits=6).where("_position = 3")
+    assert {(row["_object"], row["position"]) for row in shown(frame)} == {(f"log/{3:020d}", 3)}
+    assert frame.rdd.getNumPartitions() == 1
+    with pytest.raises(InvalidInputError, match="metadata must be true or false, not 'yes'"):
+        SourceOptions.parse({"path": place[0], "table": "jobs", "metadata": "yes"})
 
 
 def test_an_action_reads_and_never_writes(registered: SparkSession, place: Place) -> None:

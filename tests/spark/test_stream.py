@@ -19,7 +19,7 @@ from casque import Queue
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log import pace
 from casque.scan import Scan, Table, bucket
-from casque.spark import register
+from casque.spark import lag, register
 from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import SourceOptions
 from casque.spark.stream import ArchiveStream, EventsStream, TableStream, stream_reader
@@ -102,6 +102,8 @@ def test_events_come_once_though_the_sink_fails_and_the_stream_starts_again(
         following.run()
     following.fails_after = None
     query = following.run()
+    assert lag(query.lastProgress) == {"0": 0}
+    assert all(lag(one)["0"] > 0 for one in query.recentProgress[:-1])
     (failed, again) = [rows for number, rows in following.attempts if number == 1]
     assert failed == again
     assert all(len(rows) <= 15 for rows in following.taken.values())
@@ -220,6 +222,16 @@ def test_all_that_is_there_now_is_not_what_comes_later(place: Place, table: str)
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
     assert reader.reportLatestOffset() != end
     assert positions(reader, begin, end) == before  # a replay, by whoever comes after
+
+
+def test_the_lag_of_a_stream_is_of_its_own_sources_and_of_each_shard() -> None:
+    def source(end: str | None, latest: str | None) -> dict[str, Any]:
+        return {"endOffset": end, "latestOffset": latest}
+
+    ring = source('{"positions": {"0000": 4}, "queue": "q"}', '{"positions": {"0000": 9, "0001": 2}}')
+    others = [source("7", "9"), source(None, None), source('{"topic": {"0": 1}}', "null"), source("x", "{")]
+    assert lag({"sources": [*others, ring]}) == {"0000": 5, "0001": 2}
+    assert lag({"sources": others}) == lag(None) == {}
 
 
 def test_a_queue_that_another_one_took_the_place_of_is_not_followed(place: Place, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from casque.errors import NotInstalledError
 _WHERE = {
     "CasqueDataSource": "casque.spark.source",
     "Summary": "casque.spark.work",
+    "lag": "casque.spark.offsets",
     "process": "casque.spark.work",
     "register": "casque.spark.source",
     "replay": "casque.spark.replaying",
@@ -28,7 +29,7 @@ _WHERE = {
 }
 """Module of each public name. Imported on first use: the search for Java must not need PySpark."""
 
-__all__ = ["CasqueDataSource", "Summary", "process", "register", "replay", "results"]
+__all__ = ["CasqueDataSource", "Summary", "lag", "process", "register", "replay", "results"]
 
 
 def __getattr__(name: str) -> Any:

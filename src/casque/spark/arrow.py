@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from casque.errors import InvalidInputError
 from casque.scan.arrow_types import arrow_type
-from casque.scan.tables import COLUMNS, Table, check_columns
+from casque.scan.tables import COLUMNS, METADATA, Table, check_columns
 
 
 def wanted_schema(table: Table, schema: StructType) -> Any:
@@ -23,7 +23,7 @@ def wanted_schema(table: Table, schema: StructType) -> Any:
         raise InvalidInputError(f"the column {twice[0]} is asked for twice: name it once")
     fields = []
     for one in schema.fields:
-        kind, asked = COLUMNS[table][one.name], one.dataType.simpleString()
+        kind, asked = (COLUMNS[table] | METADATA)[one.name], one.dataType.simpleString()
         if asked != kind:
             raise InvalidInputError(
                 f"the column {one.name} of the table {table} is {kind}, not {asked}: read it as that, and cast it then"

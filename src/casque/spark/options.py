@@ -84,6 +84,12 @@ def _whole(least: int) -> Callable[[str, str], int]:
     return read
 
 
+def flag(name: str, value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise InvalidInputError(f"{name} must be true or false, not {checks.shown(value)}")
+    return value.strip().lower() == "true"
+
+
 def _time(name: str, value: str) -> datetime:
     fix = f"{name} must be a time with its zone, for example 2026-02-15T10:00:00Z, not {checks.shown(value)}"
     try:
@@ -202,6 +208,14 @@ class SourceOptions:
     )
     splits: int | None = _option(
         "splits", "number", "So many tasks read. Without it: up to 16, and more where there is much.", ALL, _whole(1)
+    )
+    metadata: bool = _option(
+        "metadata",
+        "`true`, `false`",
+        "Adds the columns `_shard`, `_position` and `_object`, which a schema of one's own may name as well.",
+        ALL,
+        flag,
+        False,
     )
     clock_skew: timedelta = _option(
         "clockSkew",

@@ -42,7 +42,9 @@ def pruned(table: Table, filters: Iterable[Any]) -> Chosen:
         path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) != 1:
             continue
-        bounds = within(bounds, _bounds(table, path[0], type(one).__name__, getattr(one, "value", None)))
+        bounds = within(
+            bounds, _bounds(table, path[0].removeprefix("_"), type(one).__name__, getattr(one, "value", None))
+        )
     return bounds
 
 

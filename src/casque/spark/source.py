@@ -33,7 +33,8 @@ class CasqueDataSource(DataSource):
         return "casque"
 
     def schema(self) -> str:
-        return ddl(SourceOptions.parse(self.options).table)  # files come with their schema
+        options = SourceOptions.parse(self.options)  # files come with their schema
+        return ddl(options.table, metadata=options.metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from casque.spark.bucket_files import FILES, files_reader

@@ -19,7 +19,7 @@ from casque import checks
 from casque.client.connecting import ClientTlsFiles
 from casque.errors import InvalidInputError
 from casque.fields import GAINED, Field
-from casque.spark.options import STORE_PREFIX
+from casque.spark.options import STORE_PREFIX, flag
 from casque.spark.via import Via
 from casque.storage.url import is_address, open_store
 
@@ -204,12 +204,6 @@ def _tls(values: Mapping[str, str]) -> ClientTlsFiles | None:
     return ClientTlsFiles(**given) if any(given.values()) else None
 
 
-def _flag(option: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise InvalidInputError(f"{option} must be true or false, not {checks.shown(value)}")
-    return value.lower() == "true"
-
-
 def _headers(value: str) -> dict[str, str]:
     try:
         read = msgspec.json.decode(value, type=dict[str, str])
@@ -252,12 +246,12 @@ _CONSTANTS: dict[str, Callable[[str], Any]] = {
     "headers": _headers,
     "max_attempts": _attempts,
     "max_crashes": _crashes,
-    "fifo": lambda value: _flag("fifo", value),
+    "fifo": lambda value: flag("fifo", value),
 }
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "int": lambda name, value: _whole(name, value, -(2**63)),
     "string": lambda _name, value: value,
-    "boolean": _flag,
+    "boolean": flag,
     "array<string>": lambda _name, value: tuple(part.strip() for part in value.split(",")),
 }
 
