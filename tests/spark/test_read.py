@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -238,6 +238,12 @@ def test_a_schema_of_ones_own_prunes_columns(registered: SparkSession, place: Pl
         reader.schema("identity string").load(place[0]).count()
 
 
+def read_here(given: dict[str, str], schema: str) -> list[dict[str, Any]]:
+    """What driver and tasks do, in this process."""
+    reader = CasqueReader(SourceOptions.parse(given), cast("StructType", StructType.fromDDL(schema)))
+    return [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
+
+
 def test_metadata_columns_come_if_they_are_asked_for(registered: SparkSession, place: Place, tmp_path: Path) -> None:
     ring: Place = (tmp_path / "ring").as_uri(), {}
     asyncio.run(ring_of(ring[0], 2))
@@ -245,24 +251,14 @@ def test_metadata_columns_come_if_they_are_asked_for(registered: SparkSession, p
     names = ["_shard", "_position", "_object"]
     for here in (place, ring):
         for table in Table:
-            options = SourceOptions.parse({"path": here[0], "table": table.value, "metadata": "true"})
-            reader = CasqueReader(
-                options,
-                StructType.fromDDL(
-                    CasqueDataSource({"path": here[0], "table": table.value, "metadata": "true"}).schema()
-                ),
-            )
-            rows = [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
+            given = {"path": here[0], "table": table.value, "metadata": "true"}
+            rows = read_here(given, CasqueDataSource(given).schema())
             plain = [{name: value for name, value in row.items() if name not in names} for row in rows]
             assert in_order(plain) == expected(here, table)
             assert all((row["_shard"], row["_position"]) == (row["shard"], row["position"]) for row in rows)
             found = {row["_object"] for row in rows}
             assert (found == {None}) if table is Table.JOBS else found <= objects(here).keys()
-            few = CasqueReader(
-                options,
-                StructType.fromDDL("_object string, kind string" if table is Table.EVENTS else "_object string"),
-            )
-            alone = [row["_object"] for one in few.partitions() for batch in few.read(one) for row in batch.to_pylist()]
+            alone = [row["_object"] for row in read_here(given, "_object string")]
             assert sorted(alone, key=str) == sorted((row["_object"] for row in rows), key=str)
     frame = reading(registered, place, "events", metadata="true", splits=6).where("_position = 3")
     assert {(row["_object"], row["position"]) for row in shown(frame)} == {(f"log/{3:020d}", 3)}
@@ -444,14 +440,8 @@ def test_options_of_streams_are_not_for_batches_nor_the_other_way_round() -> Non
 def test_a_schema_that_the_table_does_not_have_is_refused_by_the_name_of_the_column(
     place: Place, schema: str, told: str
 ) -> None:
-    options = SourceOptions.parse({"path": place[0], "table": "archive"})
-
-    def read() -> list[Any]:
-        reader = CasqueReader(options, StructType.fromDDL(schema))
-        return [batch for partition in reader.partitions() for batch in reader.read(partition)]
-
     with pytest.raises(InvalidInputError, match=re.escape(told)):
-        read()
+        read_here({"path": place[0], "table": "archive"}, schema)
 
 
 @pytest.mark.parametrize("moment", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])

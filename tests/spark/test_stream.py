@@ -103,7 +103,11 @@ def test_events_come_once_though_the_sink_fails_and_the_stream_starts_again(
     following.fails_after = None
     query = following.run()
     assert lag(query.lastProgress) == {"0": 0}
-    assert all(lag(one)["0"] > 0 for one in query.recentProgress[:-1])
+    behind = [
+        lag(one)["0"] for one in query.recentProgress if lag(one)
+    ]  # a replayed batch does not look for the latest
+    assert behind == sorted(behind, reverse=True)
+    assert behind[0] > 0
     (failed, again) = [rows for number, rows in following.attempts if number == 1]
     assert failed == again
     assert all(len(rows) <= 15 for rows in following.taken.values())

@@ -6,7 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -387,7 +387,7 @@ def staged(place: Place, ddl: str, values: list[dict[str, Any]], **options: Any)
     given = {"path": place.url, "entrypoint": "send", **{name: str(value) for name, value in options.items()}}
     if "entrypoint" in ddl:
         del given["entrypoint"]
-    writer = batch_writer(given, StructType.fromDDL(ddl), False)
+    writer = batch_writer(given, cast("StructType", StructType.fromDDL(ddl)), False)
     return writer, writer.write(iter([pa.RecordBatch.from_pylist(values)]))
 
 

@@ -30,7 +30,8 @@ BEGINNING = Offset()
 
 def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
     """How many commits a stream is behind in each shard: those after the last batch, according to `query.lastProgress`.
-    PySpark lets no Python source add metrics of its own to the progress.
+    Empty if that does not say what is the latest, as after a batch that was replayed. PySpark lets no Python source add
+    metrics of its own to the progress.
 
     >>> source = {"endOffset": '{"positions": {"0": 41}}', "latestOffset": '{"positions": {"0": 44}}'}
     >>> lag({"sources": [source]})

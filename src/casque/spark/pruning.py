@@ -122,13 +122,11 @@ def may_hold(path: str, filters: Iterable[Any]) -> bool:
     if day is None:
         return True
     for one in filters:
-        kind, value = type(one).__name__, getattr(one, "value", None)
-        if getattr(one, "attribute", ()) != ("date",) or kind not in COMPARED:
+        kind = type(one).__name__
+        if kind not in COMPARED or one.attribute != ("date",):
             continue
-        if kind == "In":
-            if day[1] not in map(str, value):
-                return False
-        elif not COMPARED[kind](day[1], str(value)):
+        fits = day[1] in map(str, one.value) if kind == "In" else COMPARED[kind](day[1], str(one.value))
+        if not fits:
             return False
     return True
 
@@ -137,8 +135,8 @@ def row_filter(filters: Iterable[Any], schema: pa.Schema) -> Any:
     """The same as an expression of Arrow, as far as both mean the same; None for all rows."""
     found = None
     for one in filters:
-        path, kind = getattr(one, "attribute", ()), type(one).__name__
-        if len(path) != 1 or path[0] not in schema.names or kind not in COMPARED:
+        kind, path = type(one).__name__, list(getattr(one, "attribute", ()))
+        if kind not in COMPARED or len(path) != 1 or path[0] not in schema.names:
             continue
         wanted = schema.field(path[0]).type
         if pa.types.is_floating(wanted) or pa.types.is_nested(wanted):  # NaN is the largest number in Spark
