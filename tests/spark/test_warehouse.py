@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from datetime import date
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
 
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
 from casque.spark.delta import DeltaLog, storage_options, table_uri
 from casque.spark.files import File, frame, write
 from casque.spark.pipeline import run
-from casque.spark.pruning import may_hold, row_filter
 from casque.spark.store_ref import StoreRef
 from casque.spark.warehouse import Root, Warehouse
 from tests.spark.known_answers import Made
@@ -91,26 +85,6 @@ def test_filters_reach_the_files(spark: SparkSession, place: StoreRef) -> None:
         assert sorted(row.id for row in back.collect()) == ids, where
         plan = back._jdf.queryExecution().executedPlan().toString()
         assert ("PushedFilters: [" if place.url.startswith("file") else "BatchScan") in plan
-
-
-def test_a_filter_on_the_date_leaves_out_files_and_one_on_other_columns_rows() -> None:
-    days = [f"run-1/day=2026-02-{day}/part-1.parquet" for day in (14, 15, 16)]
-
-    def kept(*filters: Any) -> list[str]:
-        return [path[-21:-15] for path in days if may_hold(path, filters)]
-
-    day = date(2026, 2, 15)
-    assert kept() == kept(EqualTo(("id",), 3), IsNotNull(("date",))) == ["-02-14", "-02-15", "-02-16"]
-    assert kept(EqualTo(("date",), day)) == kept(In(("date",), (day, None))) == ["-02-15"]
-    assert kept(GreaterThan(("date",), day)) == ["-02-16"]
-    assert kept(GreaterThanOrEqual(("date",), day), LessThan(("date",), date(2026, 2, 16))) == ["-02-15"]
-    assert kept(LessThanOrEqual(("date",), day)) == ["-02-14", "-02-15"]
-    assert may_hold("elsewhere/part-1.parquet", [EqualTo(("date",), day)])
-    schema = pa.schema([("n", pa.int32()), ("share", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
-    odd = [EqualTo(("n",), 2**63), EqualTo(("share",), math.nan), GreaterThan(("gone",), 1), EqualTo(("at",), "x")]
-    assert row_filter(odd, schema) is None
-    chosen = row_filter([*odd, GreaterThan(("n",), 1), In(("n",), (3, None))], schema)
-    assert pa.table({"n": pa.array([1, 2, 3, None], pa.int32())}).filter(chosen).to_pydict() == {"n": [3]}
 
 
 def file_of(name: str) -> File:

@@ -23,9 +23,6 @@ from casque.scan.arrow_types import INSTANT, arrow_schema
 from casque.spark.executor import settle_in
 from casque.spark.files import DAY, File, described
 from casque.spark.models import ddl
-from casque.spark.pruning import may_hold, row_filter
-from casque.spark.reader import Pushing
-from casque.spark.source import register
 from casque.spark.store_ref import StoreRef
 from casque.storage.port import Store
 
@@ -64,7 +61,6 @@ def read_from_bucket(
     spark: SparkSession, warehouse: StoreRef, table: str, files: Sequence[str], columns: Mapping[str, str]
 ) -> DataFrame:
     place = Place(warehouse.url, table, columns=columns, paths=tuple(files))
-    register(spark)
     return spark.read.format("casque").options(**_options(place, warehouse)).schema(ddl(columns)).load()
 
 
@@ -93,27 +89,19 @@ def _place(options: Mapping[str, str]) -> tuple[Place, StoreRef]:
 
 
 class _Reader(DataSourceReader):
-    """Filters leave out files of other dates, and in the others row groups and rows."""
-
     def __init__(self, place: Place, warehouse: StoreRef) -> None:
         self._place, self._warehouse = place, warehouse
-        self._filters: Sequence[Any] = ()
-        self.pushFilters = Pushing(self)  # type: ignore[method-assign]
-
-    def push(self, filters: Sequence[Any]) -> None:
-        self._filters = filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        paths = [path for path in self._place.paths if may_hold(path, self._filters)]
+        paths = self._place.paths
         return [InputPartition(paths[at : at + FILES_PER_TASK]) for at in range(0, len(paths), FILES_PER_TASK)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         settle_in()
-        for path in partition.value or ():  # Spark's partition for no files has no value
-            yield from self._warehouse.run(lambda store, path=path: self._read(store, path)).to_batches()  # type: ignore[misc]
-
-    async def _read(self, store: Store, path: str) -> Any:
-        return await _read(store, f"{self._place.table}/{path}", self._place.columns, self._filters)
+        for path in partition.value:
+            key = f"{self._place.table}/{path}"
+            rows = self._warehouse.run(lambda store, key=key: _read(store, key, self._place.columns))  # type: ignore[misc]
+            yield from rows.to_batches()
 
 
 class _Writer(DataSourceArrowWriter):
@@ -155,17 +143,15 @@ class _Wrote(WriterCommitMessage):
         self.files = files
 
 
-async def _read(store: Store, key: str, columns: Mapping[str, str], filters: Sequence[Any] = ()) -> Any:
+async def _read(store: Store, key: str, columns: Mapping[str, str]) -> Any:
     body = await body_of(store, key)
     if body is None:
         raise CorruptQueueError(
             key, "this file of the warehouse is gone. If it was replaced while it was read, read again"
         )
-    known = pq.read_schema(pa.BufferReader(body))
-    there = set(known.names)
-    rows = pq.read_table(
-        pa.BufferReader(body), columns=[name for name in columns if name in there], filters=row_filter(filters, known)
-    )
+    source = pq.ParquetFile(pa.BufferReader(body))
+    there = set(source.schema_arrow.names)
+    rows = source.read(columns=[name for name in columns if name in there])
     schema = arrow_schema(dict(columns))
     arrays = [
         rows.column(field.name).cast(field.type) if field.name in there else pa.nulls(rows.num_rows, field.type)

@@ -1,4 +1,4 @@
-"""Finds the objects, files and rows that need not be read, from the filters that Spark pushes down.
+"""Finds the objects that need not be read, from the filters that Spark pushes down.
 
 Spark evaluates every filter again on the rows, so pruning need not be exact: it leaves out only those in which no row
 can match. Filters on other columns are ignored.
@@ -6,22 +6,13 @@ can match. Filters on other columns are ignored.
 
 from __future__ import annotations
 
-import operator
-import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from casque.scan import Chosen
 from casque.scan.tables import Table
 
-COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "EqualTo": operator.eq, "GreaterThan": operator.gt, "GreaterThanOrEqual": operator.ge, "LessThan": operator.lt,
-    "LessThanOrEqual": operator.le, "In": lambda one, values: one.isin(values),
-}  # fmt: skip
 HOUR = timedelta(hours=1)
 TICK = timedelta(milliseconds=1)
 
@@ -111,40 +102,3 @@ def _by_time(kind: str, value: datetime, length: timedelta) -> Chosen:
 
 def _tighter(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
     return other if one is None else one if other is None else choose(one, other)
-
-
-# --- Parquet files of a warehouse ---
-
-
-def may_hold(path: str, filters: Iterable[Any]) -> bool:
-    """Whether a file, whose folder is named for its date, may have rows that pass filters on `date`."""
-    day = re.search(r"/day=(\d{4}-\d{2}-\d{2})/", path)
-    if day is None:
-        return True
-    for one in filters:
-        kind = type(one).__name__
-        if kind not in COMPARED or one.attribute != ("date",):
-            continue
-        fits = day[1] in map(str, one.value) if kind == "In" else COMPARED[kind](day[1], str(one.value))
-        if not fits:
-            return False
-    return True
-
-
-def row_filter(filters: Iterable[Any], schema: pa.Schema) -> Any:
-    """The same as an expression of Arrow, as far as both mean the same; None for all rows."""
-    found = None
-    for one in filters:
-        kind, path = type(one).__name__, list(getattr(one, "attribute", ()))
-        if kind not in COMPARED or len(path) != 1 or path[0] not in schema.names:
-            continue
-        wanted = schema.field(path[0]).type
-        if pa.types.is_floating(wanted) or pa.types.is_nested(wanted):  # NaN is the largest number in Spark
-            continue
-        try:
-            value = pa.array(one.value, wanted) if kind == "In" else pa.scalar(one.value, wanted)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            continue
-        test = COMPARED[kind](pc.field(path[0]), value)
-        found = test if found is None else found & test
-    return found
