@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import textwrap
@@ -10,12 +11,13 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from casque import Queue, SyncQueue
@@ -24,7 +26,9 @@ from casque.scan import Scan, Table, ddl
 from casque.service import Outcome
 from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
+from casque.spark.pruning import pruned
 from casque.spark.reader import CasqueReader
+from casque.spark.source import CasqueDataSource
 from casque.state.events import Claimed
 from casque.testing.clock import ManualClock
 from tests.spark.histories import complete, ring_of, varied
@@ -234,6 +238,35 @@ def test_a_schema_of_ones_own_prunes_columns(registered: SparkSession, place: Pl
         reader.schema("identity string").load(place[0]).count()
 
 
+def read_here(given: dict[str, str], schema: str) -> list[dict[str, Any]]:
+    """What driver and tasks do, in this process."""
+    reader = CasqueReader(SourceOptions.parse(given), cast("StructType", StructType.fromDDL(schema)))
+    return [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
+
+
+def test_metadata_columns_come_if_they_are_asked_for(registered: SparkSession, place: Place, tmp_path: Path) -> None:
+    ring: Place = (tmp_path / "ring").as_uri(), {}
+    asyncio.run(ring_of(ring[0], 2))
+    asyncio.run(varied(ring[0], ManualClock(), 2, retention=timedelta(days=30)))
+    names = ["_shard", "_position", "_object"]
+    for here in (place, ring):
+        for table in Table:
+            given = {"path": here[0], "table": table.value, "metadata": "true"}
+            rows = read_here(given, CasqueDataSource(given).schema())
+            plain = [{name: value for name, value in row.items() if name not in names} for row in rows]
+            assert in_order(plain) == expected(here, table)
+            assert all((row["_shard"], row["_position"]) == (row["shard"], row["position"]) for row in rows)
+            found = {row["_object"] for row in rows}
+            assert (found == {None}) if table is Table.JOBS else found <= objects(here).keys()
+            alone = [row["_object"] for row in read_here(given, "_object string")]
+            assert sorted(alone, key=str) == sorted((row["_object"] for row in rows), key=str)
+    frame = reading(registered, place, "events", metadata="true", splits=6).where("_position = 3")
+    assert {(row["_object"], row["position"]) for row in shown(frame)} == {(f"log/{3:020d}", 3)}
+    assert frame.rdd.getNumPartitions() == 1
+    with pytest.raises(InvalidInputError, match="metadata must be true or false, not 'yes'"):
+        SourceOptions.parse({"path": place[0], "table": "jobs", "metadata": "yes"})
+
+
 def test_an_action_reads_and_never_writes(registered: SparkSession, place: Place) -> None:
     before = objects(place)
     frame = reading(registered, place, "jobs")
@@ -373,12 +406,50 @@ def test_a_wrong_option_is_refused_with_the_fix_and_without_a_secret(registered:
         ({"path": "file:///x", "table": "events", "splits": "0"}, "splits must be"),
         ({"path": "file:///x", "table": "events", "start": "now"}, "or earliest, or latest"),
         ({"path": "file:///x", "table": "events", "onGone": "ignore"}, "one of fail, skip"),
+        ({"path": "file:///x", "table": "events", "asOf": "3"}, "asOf is for jobs; the table events has from, to, clo"),
+        (
+            {"path": "file:///x", "table": "jobs", "since": "2026-02-15T10:00:00Z"},
+            "since is for archive, attempts; the",
+        ),
     ],
 )
 def test_options_say_what_they_take(given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidInputError, match=told) as caught:
         SourceOptions.parse(given)
     assert "hush" not in str(caught.value)
+
+
+def test_options_of_streams_are_not_for_batches_nor_the_other_way_round() -> None:
+    given = {"path": "file:///x", "table": "events"}
+    with pytest.raises(InvalidInputError, match="start is for streams"):
+        SourceOptions.parse({**given, "start": "latest"}).for_batch()
+    with pytest.raises(InvalidInputError, match="a stream begins at start"):
+        SourceOptions.parse({**given, "from": "3"}).for_stream()
+    plain = SourceOptions.parse({**given, "splits": "3"})
+    assert plain.for_batch() == plain.for_stream() == plain
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("ID string", "no column 'ID': did you mean 'id'?"),
+        ("id string, id string", "the column id is asked for twice"),
+        ("id string, key string not null", "the column key holds null, and the schema says NOT NULL"),
+    ],
+)
+def test_a_schema_that_the_table_does_not_have_is_refused_by_the_name_of_the_column(
+    place: Place, schema: str, told: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(told)):
+        read_here({"path": place[0], "table": "archive"}, schema)
+
+
+@pytest.mark.parametrize("moment", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
+@pytest.mark.parametrize("kind", [EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual])
+def test_a_filter_on_a_moment_at_the_end_of_all_times_is_none(moment: datetime, kind: Any) -> None:
+    for table in Table:
+        for column in ("at", "hour", "finished_at"):
+            pruned(table, [kind((column,), moment)])
 
 
 def test_options_are_never_shown_with_their_secrets() -> None:

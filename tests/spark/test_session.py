@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,27 @@ except NotInstalledError as error:
     reason, _, word = told.stdout.partition("\nSpark's Java did not start")
     assert "Multiple garbage collectors selected" in reason, told.stderr
     assert "casque spark doctor" in word
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="needs a venv")
+def test_a_session_of_ones_own_from_a_venv_that_is_not_activated_reads_and_writes(tmp_path: Path) -> None:
+    """The `python3` on the path is another one, and has neither PySpark nor casque."""
+    (tmp_path / "python3").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
+    script = """
+import sys
+from pyspark.sql import SparkSession
+from casque.spark import register
+from casque.spark.java import use_java
+use_java()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+rows = spark.range(3).selectExpr("'send' AS entrypoint", "CAST(id AS STRING) AS payload")
+rows.write.format("casque").mode("append").save(sys.argv[1])
+print("read", spark.read.format("casque").option("table", "jobs").load(sys.argv[1]).where("state = 'ready'").count())
+"""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    command = [sys.executable, "-c", script, (tmp_path / "queue").as_uri()]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=240)
+    assert "read 3" in told.stdout, told.stderr

@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from casque import Queue
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log import pace
-from casque.scan import Scan, Table
-from casque.spark import register
+from casque.scan import Scan, Table, bucket
+from casque.spark import lag, register
 from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import SourceOptions
 from casque.spark.stream import ArchiveStream, EventsStream, TableStream, stream_reader
@@ -101,6 +102,9 @@ def test_events_come_once_though_the_sink_fails_and_the_stream_starts_again(
         following.run()
     following.fails_after = None
     query = following.run()
+    assert lag(query.lastProgress) == {"0": 0}
+    # A replayed batch does not look for what is the latest.
+    assert [lag(one) for one in query.recentProgress if lag(one)][-1] == {"0": 0}
     (failed, again) = [rows for number, rows in following.attempts if number == 1]
     assert failed == again
     assert all(len(rows) <= 15 for rows in following.taken.values())
@@ -221,6 +225,16 @@ def test_all_that_is_there_now_is_not_what_comes_later(place: Place, table: str)
     assert positions(reader, begin, end) == before  # a replay, by whoever comes after
 
 
+def test_the_lag_of_a_stream_is_of_its_own_sources_and_of_each_shard() -> None:
+    def source(end: str | None, latest: str | None) -> dict[str, Any]:
+        return {"endOffset": end, "latestOffset": latest}
+
+    ring = source('{"positions": {"0000": 4}, "queue": "q"}', '{"positions": {"0000": 9, "0001": 2}}')
+    others = [source("7", "9"), source(None, None), source('{"topic": {"0": 1}}', "null"), source("x", "{")]
+    assert lag({"sources": [*others, ring]}) == {"0000": 5, "0001": 2}
+    assert lag({"sources": others}) == lag(None) == {}
+
+
 def test_a_queue_that_another_one_took_the_place_of_is_not_followed(place: Place, tmp_path: Path) -> None:
     end = stream(place, "events").latestOffset(stream(place, "events").initialOffset())
     other = (tmp_path / "other").as_uri(), dict[str, str]()
@@ -297,6 +311,59 @@ def test_an_archive_that_was_deleted_before_it_was_read_is_not_passed_over_silen
     assert positions(skipping, first, on)
 
 
+@pytest.mark.parametrize("table", ["archive", "attempts"])
+def test_a_stream_of_the_archive_lists_only_hours_that_are_new_unless_a_range_is_missing_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    place = (tmp_path / "queue").as_uri(), dict[str, str]()
+    listed: list[str] = []
+    every = bucket.list_archive
+
+    async def listing(*args: Any, **named: Any) -> Any:
+        async for one in every(*args, **named):
+            listed.append(one.hour)
+            yield one
+
+    monkeypatch.setattr(bucket, "list_archive", listing)
+    reader = stream(place, table)
+    read: list[int] = []
+
+    def follow(offset: dict[str, Any]) -> dict[str, Any]:
+        listed.clear()
+        end: dict[str, Any] = reader.latestOffset(offset)
+        read.extend(positions(reader, offset, end))
+        return end
+
+    def looked_back(offset: dict[str, Any]) -> timedelta:
+        last, first = (datetime.fromisoformat(f"{hour}:00:00") for hour in (offset["hour"], min(listed)))
+        return last - first
+
+    async def finish(queue: Queue[bytes], clock: ManualClock) -> None:
+        await queue.enqueue("send", b"")
+        [job] = await queue.dequeue("send")
+        await job.ack()
+        await clock.advance(3600)
+
+    async def work(clock: ManualClock, offset: dict[str, Any], hours: int) -> dict[str, Any]:
+        async with Queue.open(place[0], clock=clock, retention=timedelta(days=30)) as queue:
+            for _ in range(hours):
+                before = offset
+                await finish(queue, clock)
+                offset = await asyncio.to_thread(follow, offset)
+                assert "hour" not in before or not listed or looked_back(before) <= timedelta(days=1)
+        return offset
+
+    begin = {"positions": {"0": 0}}
+    offset = asyncio.run(work(ManualClock(), begin, 60))
+    # A clock that is days behind: its hours are older than all that a stream would look at.
+    asyncio.run(varied(place[0], ManualClock(1_690_000_000_000), 1, seed=2, retention=timedelta(days=30)))
+    follow(offset)
+    assert min(listed) < "2023-11", "the ranges leave out positions, so that all hours are looked at"
+    with Scan(place[0]) as scan:
+        rows = scan.table(scan.plan_archive(table=Table(table)), Table(table), columns=["position"])
+    assert sorted(read) == sorted(set(rows["position"].to_pylist()))
+
+
 def test_a_limit_takes_whole_commits_and_at_least_one(place: Place) -> None:
     reader: EventsStream = stream(place, "events", maxRowsPerTrigger=2, maxBytesPerTrigger=10**9)
     offset, steps = reader.initialOffset(), 0
@@ -306,6 +373,11 @@ def test_a_limit_takes_whole_commits_and_at_least_one(place: Place) -> None:
         offset, steps = after, steps + 1
     latest = reader.reportLatestOffset()
     assert latest is not None
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert first != offset
+    for end, behind in ((first, latest["positions"]["0"] - first["positions"]["0"]), (offset, 0)):
+        source = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest)}
+        assert lag({"sources": [source]}) == {"0": behind}
     assert offset["positions"] == latest["positions"]
     assert steps > 5
 

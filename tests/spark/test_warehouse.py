@@ -70,6 +70,23 @@ def test_a_frame_comes_back_as_it_was_written(spark: SparkSession, place: StoreR
     assert sorted(table["id"].to_pylist()) == [0, 1, 2, 3, 4, 9]
 
 
+def test_filters_reach_the_files(spark: SparkSession, place: StoreRef) -> None:
+    files = [one.path for one in write(spark.sql(ROWS), place, TABLE, "run-1")]
+    whole = frame(spark, place, TABLE, files, COLUMNS)
+    for where, ids in {
+        "date IN ('2026-02-16', '2026-02-17') AND date <=> '2026-02-16'": [9],
+        "at >= timestamp_millis(1771150000125) AND share < 3": [2, 3, 4],
+        "id = 9223372036854775807 OR id = 1": [1],
+        "more IS NULL": [3, 9],
+        "more[0].y = 'y' AND counts[1] = 4": [4],
+        "date < '2026-02-15'": [],
+    }.items():
+        back = whole.where(where)
+        assert sorted(row.id for row in back.collect()) == ids, where
+        plan = back._jdf.queryExecution().executedPlan().toString()
+        assert ("PushedFilters: [" if place.url.startswith("file") else "BatchScan") in plan
+
+
 def file_of(name: str) -> File:
     day = {"date": "2026-02-15"}
     return File(f"{name}.parquet", 10, 1, day, day, {"date": 0})

@@ -6,12 +6,14 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from pyspark.sql.types import StructType
 
 from casque.errors import InvalidInputError
 from casque.ring.numbers import inner
@@ -292,6 +294,11 @@ def test_a_large_payload_gets_an_object_of_its_own(spark: SparkSession, files: P
             {},
             "tags must be an array<string>, not array<int>",
         ),
+        ({"ENTRYPOINT": "'s'", "payload": "'x'"}, {}, "the column ENTRYPOINT must be written entrypoint"),
+        ({"entrypoint": "'s'", "payload": "'x'", "Payload": "'x'"}, {}, "the column Payload must be written payload"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"table": "jobs"}, "is for reading.*CREATE TEMPORARY VIEW name"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"colour": "red"}, r"no option 'colour' for writing\. Options"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"option.path": "x"}, "this cannot be a table of the catalogue"),
         ({"entrypoint": "'s'", "payload": "'x'"}, {"entrypoint": "t"}, "entrypoint is given twice"),
         ({"entrypoint": "'s'", "payload": "'x'"}, {"payload": "json"}, "there is a column payload"),
         ({"entrypoint": "'s'", "payload": "'x'"}, {"idFrom": "n"}, "idFrom names 'n', and there is no such column"),
@@ -373,6 +380,105 @@ def test_values_that_no_job_may_have_are_named_and_nothing_is_enqueued(spark: Sp
     with pytest.raises(PySparkException, match="entrypoint must be 1 to 256 printable characters"):
         files.write(spark.range(1).selectExpr("'' as entrypoint", "'x' as payload"))
     assert files.payloads() == []
+
+
+def staged(place: Place, ddl: str, values: list[dict[str, Any]], **options: Any) -> Any:
+    """What a task does with one batch of rows: in this process, and without a commit."""
+    given = {"path": place.url, "entrypoint": "send", **{name: str(value) for name, value in options.items()}}
+    if "entrypoint" in ddl:
+        del given["entrypoint"]
+    writer = batch_writer(given, cast("StructType", StructType.fromDDL(ddl)), False)
+    return writer, writer.write(iter([pa.RecordBatch.from_pylist(values)]))
+
+
+@pytest.mark.parametrize("column", ["id", "entrypoint", "payload", "priority", "fifo"])
+def test_a_null_is_named_by_its_row(files: Place, column: str) -> None:
+    row = {"id": "a", "entrypoint": "send", "payload": "x", "priority": 1, "fifo": True}
+    ddl = "id string, entrypoint string, payload string, priority bigint, fifo boolean"
+    rows = [row | {"id": f"{n}", column: None} if n == 2 else row | {"id": f"{n}"} for n in range(4)]
+    name, entrypoint = ("None" if column == one else f"'{row}'" for one, row in (("id", "2"), ("entrypoint", "send")))
+    said = (
+        rf"^row 2: the column {column} holds null in 1 of 4 rows.*\(partition 0: id {name}, entrypoint {entrypoint}\)$"
+    )
+    with pytest.raises(InvalidInputError, match=said):
+        staged(files, ddl, rows)
+    assert files.keys() == []
+
+
+@pytest.mark.parametrize(
+    ("ddl", "rows", "options", "said"),
+    [
+        (
+            "id string, payload string",
+            [{"id": "a", "payload": "x"}, {"id": "b", "payload": "x"}, {"id": "a", "payload": "x"}],
+            {},
+            r"^row 2: the id 'a' is also that of an earlier row \(partition 0: id 'a'\)$",
+        ),
+        (
+            "max_attempts bigint, payload string, key string",
+            [{"max_attempts": 7 - n, "payload": "secret", "key": f"k{n}"} for n in range(9)],
+            {"rowsPerObject": 2},
+            r"^row 7: max_attempts must be .*, not 0 \(partition 0: key 'k7'\)$",
+        ),
+        (
+            "n bigint, priority bigint, payload string, max_crashes bigint",
+            [{"n": n // 2, "priority": n // 2, "payload": "secret", "max_crashes": 3 - n // 2} for n in range(8)],
+            {"idFrom": "n"},
+            r"^row 6: max_crashes must be .*, not 0 \(partition 0: n 3\)$",
+        ),
+        (
+            "day date, id string",
+            [{"day": pa.scalar(n * 2_900_000, pa.date32()), "id": f"i{n}"} for n in range(3)],
+            {"payload": "json"},
+            r"^row 2: the column day holds a date or time outside of the years 1 to 9999.*id 'i2'\)$",
+        ),
+        ("entrypoint string, payload string", [{"entrypoint": "", "payload": "x"}] * 2, {}, "^entrypoint must be 1 to"),
+    ],
+)
+def test_a_value_that_no_job_may_have_is_named_by_its_row_of_the_partition_and_what_identifies_it(
+    files: Place, ddl: str, rows: list[dict[str, Any]], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        staged(files, ddl, rows, **options)
+    assert "secret" not in str(caught.value)
+
+
+def test_columns_of_any_name_are_packed(files: Place) -> None:
+    names = ['with "quotes"', "back\\slash", "line\nfeed", "a.b", "Priority", "grün"]
+    ddl = ", ".join(f"`{name}` bigint" for name in names)
+    writer, message = staged(files, ddl, [dict(zip(names, range(6), strict=True))], payload="json")
+    writer.commit([message])
+    [job] = files.jobs()
+    assert json.loads(job.payload) == dict(zip(names, range(6), strict=True))
+
+
+def test_rows_that_are_left_out_for_their_unique_key_are_counted(
+    files: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ddl, rows = "key string, payload string", [{"key": key, "payload": "x"} for key in ("a", "b", "a")]
+    for said in ("1 of 3 rows were not enqueued: their unique key", "3 of 3 rows were not enqueued: their unique key"):
+        writer, message = staged(files, ddl, rows)
+        writer.commit([message])
+        assert said in capsys.readouterr().err
+    assert len(files.jobs()) == 2
+
+
+def test_insert_into_a_view_of_columns_enqueues_and_into_one_of_a_table_is_refused(
+    spark: SparkSession, files: Place
+) -> None:
+    spark.sql(
+        f"CREATE TEMPORARY VIEW mail (entrypoint STRING, payload STRING) USING casque OPTIONS (path '{files.url}')"
+    )
+    try:
+        spark.sql("INSERT INTO mail VALUES ('send', 'x'), ('send', 'y')")
+        assert files.payloads() == [b"x", b"y"]
+        spark.sql(f"CREATE TEMPORARY VIEW waiting USING casque OPTIONS (path '{files.url}', table 'jobs')")
+        with pytest.raises(PySparkException, match=r"the table 'jobs' is for reading.*\(entrypoint STRING, payload"):
+            spark.sql("INSERT INTO waiting (entrypoint, payload) VALUES ('send', X'00')")
+        assert spark.table("waiting").count() == 2
+    finally:
+        spark.catalog.dropTempView("mail")
+        spark.catalog.dropTempView("waiting")
 
 
 def test_options_with_secrets_show_none_of_them() -> None:

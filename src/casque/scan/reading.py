@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from typing import Any, assert_never
 
-from casque.codec.log import Segment
+from casque.codec.log import Segment, segment_key
 from casque.codec.snapshot import Part
 from casque.errors import StorageError
 from casque.scan.ahead import read_ahead
 from casque.scan.bucket import Bucket
 from casque.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
-from casque.scan.tables import Table, check_columns
+from casque.scan.tables import METADATA, Table, arrow_schema, check_columns
 from casque.storage.port import Stored
 from casque.types import JobRecord
 
@@ -20,6 +20,8 @@ BATCH_ROWS = 8_192
 """A batch ends once it has this many rows. A commit is never split, so it may have more. With larger batches, the data
 read first leaves the processor's caches before the last column is built."""
 OBJECTS_AHEAD = 4
+OBJECT = b"object"
+"""Where the schema of a batch names the object that it was read from."""
 
 
 def table_of(split: Split) -> Table:
@@ -37,17 +39,33 @@ def table_of(split: Split) -> Table:
 async def read_split(bucket: Bucket, split: Split, columns: Sequence[str] | None) -> AsyncGenerator[Any]:
     """`pyarrow` batches with these columns in this order. Empty batches are skipped."""
     names = check_columns(table_of(split), columns)
+    needed = names
+    if METADATA.keys() & set(names):
+        needed = tuple(dict.fromkeys([*(name for name in names if name not in METADATA), "shard", "position"]))
     batches: AsyncGenerator[Any]
     if isinstance(split, EventsSplit):
-        batches = _events(bucket, split, names)
+        batches = _events(bucket, split, needed)
     elif isinstance(split, ArchiveSplit):
-        batches = _archive(bucket, split, names)
+        batches = _archive(bucket, split, needed)
     else:
-        batches = _jobs(bucket, split, names)
+        batches = _jobs(bucket, split, needed)
     async with aclosing(batches):
         async for batch in batches:
             if batch.num_rows:
-                yield batch
+                yield batch if needed is names else _with_metadata(batch, split, names)
+
+
+def _with_metadata(batch: Any, split: Split, names: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+    objects: list[str] | list[None] = [None] * batch.num_rows  # a state is put together from many objects
+    if isinstance(split, EventsSplit):
+        objects = [segment_key(position) for position in found["position"].to_pylist()]
+    elif isinstance(split, ArchiveSplit):
+        objects = [batch.schema.metadata[OBJECT].decode()] * batch.num_rows
+    found |= {"_shard": found["shard"], "_position": found["position"], "_object": pa.array(objects, pa.string())}
+    return pa.RecordBatch.from_arrays([found[name] for name in names], schema=arrow_schema(table_of(split), names))
 
 
 async def _events(bucket: Bucket, split: EventsSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
@@ -89,7 +107,7 @@ async def _archive(bucket: Bucket, split: ArchiveSplit, columns: Sequence[str]) 
 
     async with aclosing(read_ahead(split.objects, read, ahead=OBJECTS_AHEAD)) as objects:
         async for one, body in objects:
-            yield make(split, one, body, columns)
+            yield make(split, one, body, columns).replace_schema_metadata({OBJECT: one.key})
 
 
 async def _jobs(bucket: Bucket, split: JobsSplit | DocumentSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:

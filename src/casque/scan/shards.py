@@ -175,7 +175,10 @@ def with_ring_numbers(batch: Any, shard: int) -> Any:
         return pc.if_else(pc.equal(own, 0), 0, pc.add(pc.multiply(own, SHARDS_MAX), shard)).cast(own.type)
 
     for at, field in enumerate(batch.schema):
-        if field.name == "shard":
+        if field.name == "_object":
+            prefix = pa.scalar(shard_key(shard, ""))
+            batch = batch.set_column(at, field, pc.binary_join_element_wise(prefix, batch.column(at), ""))
+        elif field.name in ("shard", "_shard"):
             batch = batch.set_column(at, field, pa.repeat(pa.scalar(shard, field.type), batch.num_rows))
         elif field.name in ("sequence", "token"):
             batch = batch.set_column(at, field, numbered(batch.column(at)))

@@ -70,9 +70,14 @@ COLUMNS: dict[Table, dict[str, str]] = {
 for the last one the job's final state: `done`, `dead` or `cancelled`."""
 
 
-def ddl(table: Table) -> str:
+METADATA = {"_shard": "int", "_position": "bigint", "_object": "string"}
+"""Columns of every table that are read only if they are named."""
+
+
+def ddl(table: Table, *, metadata: bool = False) -> str:
     """In the form that `df.schema` and `CREATE TABLE` take."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table].items())
+    columns = COLUMNS[table] | (METADATA if metadata else {})
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
 def check_columns(table: Table, columns: Iterable[str] | None) -> tuple[str, ...]:
@@ -84,10 +89,11 @@ def check_columns(table: Table, columns: Iterable[str] | None) -> tuple[str, ...
     known = COLUMNS[table]
     if columns is None:
         return tuple(known)
+    known = known | METADATA
     asked = tuple(columns)
     for name in asked:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            near = get_close_matches(name.lower(), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise InvalidInputError(f"the table {table} has no column {name!r}: {hint}")
     return asked
@@ -97,4 +103,5 @@ def arrow_schema(table: Table, columns: Iterable[str] | None = None) -> Any:
     """The `pyarrow.Schema` of these columns, in the given order."""
     from casque.scan import arrow_types  # needs pyarrow
 
-    return arrow_types.arrow_schema({name: COLUMNS[table][name] for name in check_columns(table, columns)})
+    known = COLUMNS[table] | METADATA
+    return arrow_types.arrow_schema({name: known[name] for name in check_columns(table, columns)})

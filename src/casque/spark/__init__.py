@@ -21,6 +21,7 @@ from casque.errors import NotInstalledError
 _WHERE = {
     "CasqueDataSource": "casque.spark.source",
     "Summary": "casque.spark.work",
+    "lag": "casque.spark.offsets",
     "process": "casque.spark.work",
     "register": "casque.spark.source",
     "register_tables": "casque.spark.registering",
@@ -29,7 +30,7 @@ _WHERE = {
 }
 """Module of each public name. Imported on first use: the search for Java must not need PySpark."""
 
-__all__ = ["CasqueDataSource", "Summary", "process", "register", "register_tables", "replay", "results"]
+__all__ = ["CasqueDataSource", "Summary", "lag", "process", "register", "register_tables", "replay", "results"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ A column that is named like a field of a job fills that field. All others must b
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from casque import checks
 from casque.client.staging import StagedJobs
 from casque.errors import InvalidInputError
 from casque.fields import GAINED, Field
@@ -67,6 +69,8 @@ JSON_TYPES = {
 }  # fmt: skip
 """Types of values that have a form in JSON. By name, because not every PySpark has all of them."""
 NEVER_NULL = ("id", "entrypoint", "payload", "priority", "fifo")
+NAMING = ("id", "key", "entrypoint", "zone")
+"""Columns by which a refusal names a row. Others may hold what belongs in no log."""
 
 _encoder = msgspec.json.Encoder()
 Convert = Callable[[Any], list[Any]]
@@ -82,11 +86,15 @@ class JobColumns:
         """
         names = schema.fieldNames()
         _check_names(names)
+        if options.payload is PayloadFrom.COLUMN:
+            _check_case(names, options.id_from)
         _check_types(schema)
         self._fields = [name for name in names if name in FIELDS]
         self._constants = options.constants
         self._id_from = options.id_from
         self._skips_known = options.skips_known
+        self._kept: Sequence[int] = ()
+        """The rows of the last batch, if some of it were left out."""
         self._packed = [name for name in names if name not in FIELDS] if options.payload is PayloadFrom.JSON else []
         _check_constants(self._fields, options.constants)
         _check_id(names, options.id_from)
@@ -98,19 +106,21 @@ class JobColumns:
     def jobs(self, batch: pa.RecordBatch, stager: Stager) -> StagedJobs:
         """
         Raises:
-            InvalidInputError: a job cannot have this value; names the column.
+            InvalidInputError: a job cannot have this value; names the row, counted from 0, and the column.
         """
+        self._kept = ()
         column = dict(zip(batch.schema.names, batch.columns, strict=True))
         for name in NEVER_NULL:
             if name in column and column[name].null_count:
+                row, nulls = column[name].is_null().index(True).as_py(), column[name].null_count
                 raise InvalidInputError(
-                    f"the column {name} holds null in {column[name].null_count} of {batch.num_rows} rows, and a job "
-                    f"cannot be without it: filter those rows, or use coalesce"
+                    f"row {row}: the column {name} holds null in {nulls} of {batch.num_rows} rows, and a job cannot be "
+                    "without it: filter those rows, or use coalesce"
                 )
         ids = self._ids(column, batch.num_rows, stager)
         if self._skips_known and len(set(ids)) != len(ids):
             first = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))  # the last entry wins
-            rows = sorted(first.values())
+            self._kept = rows = sorted(first.values())
             ids = [ids[row] for row in rows]
             column = {name: values.take(pa.array(rows)) for name, values in column.items()}
         return StagedJobs(
@@ -128,6 +138,18 @@ class JobColumns:
             **{field.name: self._gained(field, column, len(ids)) for field in GAINED},
         )
 
+    def located(self, error: InvalidInputError, batch: pa.RecordBatch, first: int, partition: int) -> InvalidInputError:
+        """The refusal of a row of the last batch, with what a user finds that row by."""
+        found = re.match(r"row (\d+): ", str(error))
+        if found is None:
+            return error
+        row = self._kept[int(found[1])] if self._kept else int(found[1])
+        plain = [one.name for one in batch.schema if pa.types.is_integer(one.type) or pa.types.is_string(one.type)]
+        names = [name for name in (*NAMING, *self._id_from) if name in plain]
+        shown = ", ".join(f"{name} {checks.shown(batch.column(name)[row].as_py())}" for name in names)
+        place = f"partition {partition}" + (f": {shown}" if shown else "")
+        return InvalidInputError(f"row {first + row}: {str(error)[found.end() :]} ({place})")
+
     def _gained(self, field: Field, column: dict[str, Any], rows: int) -> Any:
         if field.name in column:
             return [field.default if value is None else value for value in column[field.name].to_pylist()]
@@ -142,20 +164,20 @@ class JobColumns:
             return ids
         if not self._id_from:
             return stager.new_ids(rows)
-        values = [_values(column[name]) for name in self._id_from]
+        values = [_values(name, column[name]) for name in self._id_from]
         entrypoints = self._taken("entrypoint", column, _texts)
         return derived_ids(entrypoints if isinstance(entrypoints, list) else [entrypoints] * rows, values)
 
     def _payloads(self, column: dict[str, Any], rows: int) -> list[bytes]:
         if "payload" not in column:
-            return _json_objects(self._packed, [_values(column[name]) for name in self._packed], rows)
+            return _json_objects(self._packed, [_values(name, column[name]) for name in self._packed], rows)
         payload = column["payload"]
         if pa.types.is_string(payload.type) or pa.types.is_large_string(payload.type):
             payload = payload.cast(pa.large_binary() if pa.types.is_large_string(payload.type) else pa.binary())
         if pa.types.is_binary(payload.type) or pa.types.is_large_binary(payload.type):
             taken: list[bytes] = payload.to_pylist()
             return taken
-        return _lines(_values(payload))
+        return _lines(_values("payload", payload))
 
 
 def derived_ids(entrypoints: Sequence[str], values: Sequence[Sequence[Any]]) -> list[str]:
@@ -170,6 +192,12 @@ def _check_names(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInputError(f"the column {twice[0]} is there twice: rename or drop one")
+
+
+def _check_case(names: Sequence[str], others: Sequence[str]) -> None:
+    for name in names:
+        if name.lower() in FIELDS and name not in (*FIELDS, *others):
+            raise InvalidInputError(f"the column {name} must be written {name.lower()}: rename it, or drop it")
 
 
 def _check_types(schema: StructType) -> None:
@@ -288,13 +316,27 @@ def _one(column: Any) -> Any:
     return column[0].as_py() if len(column) else None
 
 
-def _values(column: Any) -> list[Any]:
+def _values(name: str, column: Any) -> list[Any]:
     """Values that have a JSON form. Instants are in UTC, whatever the session's time zone."""
     plain = _in_utc(column.type)
     if plain != column.type:
         column = column.cast(plain)
-    values: list[Any] = column.to_pylist()
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        row = next(row for row, value in enumerate(column) if not _fits(value))
+        raise InvalidInputError(
+            f"row {row}: the column {name} holds a date or time outside of the years 1 to 9999: cast it to string"
+        ) from error
     return [_unpaired(value, plain) for value in values] if _has_map(plain) else values
+
+
+def _fits(value: Any) -> bool:
+    try:
+        value.as_py()
+    except (OverflowError, ValueError):
+        return False
+    return True
 
 
 def _in_utc(kind: Any) -> Any:
@@ -327,9 +369,12 @@ def _unpaired(value: Any, kind: Any) -> Any:
 
 
 def _json_objects(names: Sequence[str], values: Sequence[Sequence[Any]], rows: int) -> list[bytes]:
-    """One object per row. A generated struct type is the fastest way from columns to JSON."""
-    row = _row_type(tuple(names))
-    payloads = _lines(map(row, *values))
+    """One object per row. A generated struct type is the fastest way from columns to JSON; it takes no name that JSON
+    would have to escape."""
+    if all(_encoder.encode(name) == b'"%s"' % name.encode() for name in names):
+        payloads = _lines(map(_row_type(tuple(names)), *values))
+    else:
+        payloads = _lines(dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
     assert len(payloads) == rows
     return payloads
 

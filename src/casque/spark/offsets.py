@@ -28,6 +28,35 @@ class Offset(msgspec.Struct, frozen=True):
 BEGINNING = Offset()
 
 
+def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
+    """How many commits a stream is behind in each shard: those after the last batch, according to `query.lastProgress`.
+    Empty if that does not say what is the latest, as after a batch that was replayed. PySpark lets no Python source add
+    metrics of its own to the progress.
+
+    >>> source = {"endOffset": '{"positions": {"0": 41}}', "latestOffset": '{"positions": {"0": 44}}'}
+    >>> lag({"sources": [source]})
+    {'0': 3}
+    """
+    behind: dict[str, int] = {}
+    for source in () if progress is None else progress["sources"]:
+        latest, end = (_positions(source[name]) for name in ("latestOffset", "endOffset"))
+        for shard, position in latest.items():
+            behind[shard] = max(behind.get(shard, 0), position - end.get(shard, 0))
+    return behind
+
+
+def _positions(offset: Any) -> Mapping[str, int]:
+    """None for offsets of other sources, which may be anything."""
+    try:
+        return msgspec.json.decode(offset, type=_Positions).positions
+    except (msgspec.DecodeError, TypeError):
+        return {}
+
+
+class _Positions(msgspec.Struct):
+    positions: dict[str, int]
+
+
 class Offsets(msgspec.Struct, frozen=True):
     """The offset of each shard of a ring; under None that of a queue without shards.
 

@@ -29,6 +29,8 @@ C = TypeVar("C", bound=StrEnum)
 Moment = int | datetime | Mapping[int, int]
 
 STORE_PREFIX = "store."
+ALL, STREAMS = "all", "streams"
+"""What an option is for, if not for some tables."""
 SECRET = ("secret", "token", "key", "credential", "service_account", "password")
 """Parts of option names that mark a secret."""
 SQL_FIX = (
@@ -80,6 +82,12 @@ def _whole(least: int) -> Callable[[str, str], int]:
         return checks.whole(name, int(value), least)
 
     return read
+
+
+def flag(name: str, value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise InvalidInputError(f"{name} must be true or false, not {checks.shown(value)}")
+    return value.strip().lower() == "true"
 
 
 def _time(name: str, value: str) -> datetime:
@@ -134,8 +142,8 @@ class SourceOptions:
     41
     """
 
-    url: str = _option("path", "URL of a store", "Where the queue is: what `load(url)` is given.", "all", _text)
-    table: Table = _option("table", ", ".join(f"`{table}`" for table in Table), "What to read.", "all", _choice(Table))
+    url: str = _option("path", "URL of a store", "Where the queue is: what `load(url)` is given.", ALL, _text)
+    table: Table = _option("table", ", ".join(f"`{table}`" for table in Table), "What to read.", ALL, _choice(Table))
     as_of: Moment | None = _option(
         "asOf",
         "position or time",
@@ -171,7 +179,7 @@ class SourceOptions:
         "`earliest`, `latest`, position or time",
         "Where a stream without a checkpoint begins: with all there is, with what comes from now on, after a position, "
         "or at a time.",
-        "streams",
+        STREAMS,
         _start,
         Start.EARLIEST,
     )
@@ -179,14 +187,14 @@ class SourceOptions:
         "maxRowsPerTrigger",
         "number",
         "So many rows make a batch of a stream, to the next whole commit or object.",
-        "streams",
+        STREAMS,
         _whole(1),
     )
     bytes_max: int | None = _option(
         "maxBytesPerTrigger",
         "number",
         "So many stored bytes make a batch of a stream, to the next whole commit or object.",
-        "streams",
+        STREAMS,
         _whole(1),
     )
     on_gone: OnGone = _option(
@@ -194,19 +202,27 @@ class SourceOptions:
         "`fail`, `skip`",
         "What a stream does that was too slow, so that what it was to read next is deleted: stop and say so, or go on "
         "with what is left and say what was skipped.",
-        "streams",
+        STREAMS,
         _choice(OnGone),
         OnGone.FAIL,
     )
     splits: int | None = _option(
-        "splits", "number", "So many tasks read. Without it: up to 16, and more where there is much.", "all", _whole(1)
+        "splits", "number", "So many tasks read. Without it: up to 16, and more where there is much.", ALL, _whole(1)
+    )
+    metadata: bool = _option(
+        "metadata",
+        "`true`, `false`",
+        "Adds the columns `_shard`, `_position` and `_object`, which a schema of one's own may name as well.",
+        ALL,
+        flag,
+        False,
     )
     clock_skew: timedelta = _option(
         "clockSkew",
         "span",
         "By how much the clocks of those who write the queue differ at the most. Only used to pass over objects when "
-        "events are chosen by time.",
-        "events",
+        "events are chosen by time, and by streams of the archive, which look a day back at the least.",
+        "events, archive, attempts",
         times.span,
         CLOCK_SKEW,
     )
@@ -238,14 +254,41 @@ class SourceOptions:
         if "table" not in values:
             tables = ", ".join(Table)
             raise InvalidInputError(f'say what to read: .option("table", ...) with one of {tables}. {SQL_FIX}')
+        _check_uses(values)
         _check_url(values["url"])
         options = cls(**values, store=store)
         options.scan()  # refuse unknown options of the store before anything runs
         return options
 
+    def for_batch(self) -> SourceOptions:
+        """Refuses options that only streams have."""
+        for one in fields(self):
+            if one.metadata.get("uses") == STREAMS and getattr(self, one.name) != one.default:
+                raise InvalidInputError(f"{one.metadata['name']} is for streams: readStream has it, read has not")
+        return self
+
+    def for_stream(self) -> SourceOptions:
+        """Refuses options that only batches have."""
+        if self.start_from is not None or self.upto is not None:
+            raise InvalidInputError("from and to are for batches: a stream begins at start, and goes on")
+        return self
+
     def scan(self) -> Scan:
         """The scan that these options describe."""
         return Scan(self.url, options=self.store)
+
+
+def _check_uses(values: Mapping[str, Any]) -> None:
+    for one in fields(SourceOptions):
+        uses = one.metadata.get("uses", ALL)
+        if one.name in values and uses not in (ALL, STREAMS) and values["table"] not in uses.split(", "):
+            name, table = one.metadata["name"], values["table"]
+            others = [
+                other.metadata["name"]
+                for other in fields(SourceOptions)
+                if table in other.metadata.get("uses", "").split(", ")
+            ]
+            raise InvalidInputError(f"{name} is for {uses}; the table {table} has {', '.join(others)}")
 
 
 def about_options() -> list[Mapping[str, Any]]:

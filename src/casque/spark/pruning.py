@@ -1,6 +1,6 @@
 """Finds the objects that need not be read, from the filters that Spark pushes down.
 
-Spark evaluates every filter again on the rows, so pruning need not be exact: it leaves out only objects in which no row
+Spark evaluates every filter again on the rows, so pruning need not be exact: it leaves out only those in which no row
 can match. Filters on other columns are ignored.
 """
 
@@ -33,7 +33,9 @@ def pruned(table: Table, filters: Iterable[Any]) -> Chosen:
         path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) != 1:
             continue
-        bounds = within(bounds, _bounds(table, path[0], type(one).__name__, getattr(one, "value", None)))
+        bounds = within(
+            bounds, _bounds(table, path[0].removeprefix("_"), type(one).__name__, getattr(one, "value", None))
+        )
     return bounds
 
 
@@ -63,7 +65,10 @@ def _bounds(table: Table, column: str, kind: str, value: Any) -> Chosen:
         return _by_position(kind, value)
     length = _TIMES[table].get(column)
     if length is not None and isinstance(value, datetime) and value.tzinfo is not None:
-        return _by_time(kind, value, length)
+        try:
+            return _by_time(kind, value, length)
+        except OverflowError:  # the last hour of the year 9999
+            return Chosen()
     return Chosen()
 
 

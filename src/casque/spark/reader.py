@@ -64,7 +64,7 @@ class Pushing:
     object pretends to be the original method.
     """
 
-    def __init__(self, reader: CasqueReader) -> None:
+    def __init__(self, reader: Any) -> None:
         self._reader = reader
         self.__func__ = getattr(DataSourceReader, "pushFilters", None)  # PySpark before 4.1 has none
 

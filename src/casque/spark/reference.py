@@ -70,6 +70,11 @@ Made from the code by `python -m casque.spark.reference`. How to use it:
     spark.read.format("casque").option("table", "archive").load("s3://bucket/orders")
     spark.readStream.format("casque").option("table", "events").load("s3://bucket/orders")
     df.write.format("casque").option("entrypoint", "send").mode("append").save("s3://bucket/orders")
+
+With the option `metadata`, or if a schema names them, tables also have `_shard` and `_position`, which are `shard`
+and `position`, and `_object`, the key of the object that the row was read from; null in `jobs`, which come from many.
+PySpark gives Python sources no hidden columns, limits, column pruning or metrics: name columns in a schema, and compute
+the lag of a stream with `casque.spark.lag`.
 """
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -63,6 +64,11 @@ class BatchWriter(DataSourceArrowWriter):
             log.info("nothing to enqueue: no rows")
             return
         done = admit(self._options, source=self._source, batch=self._batch, parts=parts)
+        if done.skipped and not self._options.skips_known and not done.repeated:
+            _say(
+                f"{done.skipped} of {done.jobs + done.skipped} rows were not enqueued: their unique key is that of an "
+                "unfinished job, or of an earlier row"
+            )
         # Without a transaction id it was this same write, whose first answer got lost.
         if done.repeated and self._options.txn_id is not None:
             _say(
@@ -79,11 +85,17 @@ def stage(batches: Iterable[pa.RecordBatch], columns: JobColumns, options: Write
     settle_in()
     with Stager(options.url, options=options.store, txn="spark") as stager:
         parts: list[StagedPart] = []
+        first = 0
         for portion in _portions(batches, rows_max=options.rows_max, bytes_max=options.bytes_max):
-            jobs = columns.jobs(portion, stager)
-            # Cut again only payloads that grew as JSON, or that are one long text for all rows.
-            fits = isinstance(jobs.payloads, list) and sum(map(len, jobs.payloads)) <= options.bytes_max
-            parts += [stager.stage(jobs)] if fits else stager.stage_all(jobs)
+            try:
+                jobs = columns.jobs(portion, stager)
+                # Cut again only payloads that grew as JSON, or that are one long text for all rows.
+                fits = isinstance(jobs.payloads, list) and sum(map(len, jobs.payloads)) <= options.bytes_max
+                parts += [stager.stage(jobs)] if fits else stager.stage_all(jobs)
+            except InvalidInputError as error:
+                context = TaskContext.get()
+                raise columns.located(error, portion, first, context.partitionId() if context else 0) from error
+            first += portion.num_rows
         return parts
 
 

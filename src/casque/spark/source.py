@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -31,7 +33,8 @@ class CasqueDataSource(DataSource):
         return "casque"
 
     def schema(self) -> str:
-        return ddl(SourceOptions.parse(self.options).table)  # files come with their schema
+        options = SourceOptions.parse(self.options)  # files come with their schema
+        return ddl(options.table, metadata=options.metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from casque.spark.bucket_files import FILES, files_reader
@@ -39,13 +42,13 @@ class CasqueDataSource(DataSource):
 
         if FILES in self.options:
             return files_reader(self.options)
-        return CasqueReader(SourceOptions.parse(self.options), schema)
+        return CasqueReader(SourceOptions.parse(self.options).for_batch(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         from casque.spark.stream import RefusedStream, stream_reader
 
         try:
-            return stream_reader(SourceOptions.parse(self.options), schema)
+            return stream_reader(SourceOptions.parse(self.options).for_stream(), schema)
         except CasqueError as error:
             return RefusedStream(error)
 
@@ -68,6 +71,12 @@ def register(spark: SparkSession) -> None:
 
     Spark finds the source by itself where casque is installed, but only a session that registers it pushes filters:
     otherwise a filter on the hour reads all hours, unlike the options `since` and `until`.
+
+    On this machine tasks then use this Python. Without PYSPARK_PYTHON Spark would start the `python3` on the path,
+    which is another one if this Python is of a venv that is not activated.
     """
+    context = getattr(spark, "sparkContext", None)  # there is none on Spark Connect
+    if context is not None and context.master.startswith("local") and not os.environ.get("PYSPARK_PYTHON"):
+        context.pythonExec = sys.executable or context.pythonExec
     spark.dataSource.register(CasqueDataSource)
     spark.conf.set(PUSHDOWN, "true")

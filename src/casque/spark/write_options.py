@@ -19,7 +19,7 @@ from casque import checks
 from casque.client.connecting import ClientTlsFiles
 from casque.errors import InvalidInputError
 from casque.fields import GAINED, Field
-from casque.spark.options import STORE_PREFIX
+from casque.spark.options import STORE_PREFIX, flag
 from casque.spark.via import Via
 from casque.storage.url import is_address, open_store
 
@@ -27,6 +27,10 @@ C = TypeVar("C", bound=StrEnum)
 
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark reads itself and passes on all the same."""
+INSERT_FIX = (
+    "For INSERT INTO make a view of the columns to insert, without the option table: "
+    "CREATE TEMPORARY VIEW name (entrypoint STRING, payload STRING) USING casque OPTIONS (path '...')"
+)
 ROWS_MAX = 50_000
 BYTES_MAX = 32 * 1024 * 1024
 
@@ -85,12 +89,20 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
             low = name.lower()
             if low in SPARKS_OWN:
                 continue
+            if low == "table":
+                raise InvalidInputError(
+                    f"the table {checks.shown(value)} is for reading: jobs are added to the queue. {INSERT_FIX}"
+                )
+            if low.startswith("option."):
+                raise InvalidInputError(
+                    f"this cannot be a table of the catalogue: Spark drops its options. {INSERT_FIX}"
+                )
             if low.startswith(STORE_PREFIX):
                 store[low.removeprefix(STORE_PREFIX)] = value
             else:
                 values[_known(low)] = value
         if "path" not in values:
-            raise InvalidInputError('say where the queue is: .save("s3://bucket/prefix")')
+            raise InvalidInputError(f'say where the queue is: .save("s3://bucket/prefix"). {INSERT_FIX}')
         _check_url(values["path"], store)
         return cls(
             url=values["path"],
@@ -192,12 +204,6 @@ def _tls(values: Mapping[str, str]) -> ClientTlsFiles | None:
     return ClientTlsFiles(**given) if any(given.values()) else None
 
 
-def _flag(option: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise InvalidInputError(f"{option} must be true or false, not {checks.shown(value)}")
-    return value.lower() == "true"
-
-
 def _headers(value: str) -> dict[str, str]:
     try:
         read = msgspec.json.decode(value, type=dict[str, str])
@@ -240,12 +246,12 @@ _CONSTANTS: dict[str, Callable[[str], Any]] = {
     "headers": _headers,
     "max_attempts": _attempts,
     "max_crashes": _crashes,
-    "fifo": lambda value: _flag("fifo", value),
+    "fifo": lambda value: flag("fifo", value),
 }
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "int": lambda name, value: _whole(name, value, -(2**63)),
     "string": lambda _name, value: value,
-    "boolean": _flag,
+    "boolean": flag,
     "array<string>": lambda _name, value: tuple(part.strip() for part in value.split(",")),
 }
 
@@ -318,7 +324,7 @@ def _known(low: str) -> str:
     if low in _NAMES:
         return _NAMES[low]
     near = difflib.get_close_matches(low, _NAMES, n=1)
-    meant = f"; did you mean {_NAMES[near[0]]}?" if near else ""
+    meant = f"; did you mean {_NAMES[near[0]]}?" if near else "."
     raise InvalidInputError(
-        f"there is no option {low!r} for writing{meant} Options of the store begin with {STORE_PREFIX}"
+        f"there is no option {low!r} for writing{meant} Options of the store begin with {STORE_PREFIX!r}"
     )
