@@ -10,15 +10,15 @@ from casque import JobState, NewJob, Outcome, Queue
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.client.staging import StagedJobs, Stager
-from casque.clock import Random
+from casque.clock import Clock, Random
 from casque.service import Lease
 from casque.testing.clock import ManualClock
 from casque.types import Progress
 
 
-async def ring_of(storage: Any, shards: int) -> None:
-    """A ring of so many shards, without a job."""
-    assert await Parts(as_store(storage), DEFAULTS).builder().create(shards)
+async def ring_of(storage: Any, shards: int, clock: Clock | None = None) -> None:
+    """A ring of this number of shards, without a job."""
+    assert await Parts(as_store(storage), DEFAULTS, clock=clock).builder().create(shards)
 
 
 async def resized(storage: Any, shards: int) -> None:
@@ -76,7 +76,7 @@ async def play(q: Queue[bytes], clock: ManualClock, rounds: int) -> None:
 
 async def complete(url: str, clock: ManualClock) -> None:
     """A ring of two shards whose logs have every kind of event; `test_histories.py` names those that are missing."""
-    await ring_of(url, 2)
+    await ring_of(url, 2, clock)
     await varied(url, clock, 3, retention=timedelta(days=30))
     settings: dict[str, Any] = {"stale_timeout": timedelta(minutes=2), "retention": timedelta(days=30)}
     async with Queue.open(url, clock=clock, rng=Random(2), worker="w2", **settings) as q:
