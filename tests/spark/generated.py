@@ -29,7 +29,6 @@ ERRORS = (
     "job 6f1c8d2a-93b4-4c5e-8a77-0123456789ab not found",
     "no colon 12 and digest 0123456789abcdef01 " + "x" * 200,
 )
-HOUR_MS = 3_600_000
 
 
 class GeneratedHistory:
@@ -43,10 +42,12 @@ class GeneratedHistory:
         self._batches = 0
         self._held: list[Lease] = []
 
-    def play(self, hours: int) -> None:
-        asyncio.run(self._play(hours))
+    def play(self, portions: int = 1, *, steps: int = 80) -> None:
+        for _ in range(portions):
+            asyncio.run(self._play(steps))
 
-    async def _play(self, hours: int) -> None:
+    async def _play(self, steps: int) -> None:
+        await self.clock.advance(self._rng.randint(0, 20 * 3600))  # nobody has it open, which costs no time here
         if self._shards and not self._batches:
             await ring_of(self.url, self._shards, self.clock)
         settings: dict[str, Any] = {
@@ -55,7 +56,6 @@ class GeneratedHistory:
             "payload_max": 64,
         }
         rng = self._rng
-        over_ms = self.clock.wall_ms() + hours * HOUR_MS
         async with Queue.open(
             self.url, clock=self.clock, rng=Random(rng.getrandbits(32)), worker=rng.choice(WORKERS), **settings
         ) as q:
@@ -64,10 +64,10 @@ class GeneratedHistory:
                 await q.set_schedule("often", "*/50 * * * *", ("send", b"tick"))
             await self._admit(q)
             await self._burst(q)
-            while self.clock.wall_ms() < over_ms:
+            for _ in range(steps):
                 await rng.choices(list(self._steps), list(self._steps.values()))[0](self, q)
                 # Now and then two things happen in the same millisecond.
-                await self.clock.advance(rng.choice((0, 0.013, 2, 40, 90, 700, 3100)))
+                await self.clock.advance(rng.choice((0, 0.013, 2, 7, 40, 90, 300)))
 
     # --- Steps ---
 
@@ -83,7 +83,7 @@ class GeneratedHistory:
             rng.choice(ENTRYPOINTS),
             b"x" * rng.choice((0, 3, 64, 90)),
             priority=rng.choice((0, 0, -1, 5)),
-            delay=rng.choice((None, None, None, 0, 30.5, 4000, 90_000)),
+            delay=rng.choice((None, None, None, 0, 30.5, 400, 90_000)),
             key=rng.choice((None, None, None, "k1", "k2")),
             max_attempts=rng.choice((None, 1, 2, 3)),
             headers=rng.choice((None, {"trace": "t"})),
@@ -95,26 +95,26 @@ class GeneratedHistory:
     async def _claim(self, q: Queue[bytes]) -> None:
         rng = self._rng
         which = rng.choice((None, ENTRYPOINTS))
-        jobs = await q.dequeue(which, batch_size=rng.randint(1, 9), lease=rng.choice((None, 5000, 20_000)))
+        jobs = await q.dequeue(which, batch_size=rng.randint(1, 9), lease=rng.choice((None, 1000, 90_000)))
         self._held += [Lease(job.id, job.token) for job in jobs]
 
     async def _finish(self, q: Queue[bytes]) -> None:
         rng = self._rng
         rng.shuffle(self._held)
-        count = rng.randint(1, 6)
+        count = rng.randint(1, 9)
         ended, self._held = self._held[:count], self._held[count:]
-        await q.settle([self._outcome(one) for one in ended if rng.random() < 0.9])
+        await q.settle([self._outcome(one) for one in ended if rng.random() < 0.95])
 
     def _outcome(self, one: Lease) -> Outcome:
         rng = self._rng
         error = rng.choice(ERRORS)
         ways: dict[str, tuple[int, dict[str, Any]]] = {
-            "done": (8, {"result": rng.choice((None, b"", b"sent"))}),
-            "failed": (5, {"error": error or "again", "delay_ms": rng.choice((None, 0, 5_000, 4_000_000))}),
+            "done": (6, {"result": rng.choice((None, b"", b"sent"))}),
+            "failed": (5, {"error": error or "again", "delay_ms": rng.choice((None, 0, 5_000, 60_000))}),
             "backs off": (2, {"error": error or "again", "backoff": Backoff(1_000, 60_000)}),
             "dead": (1, {"error": error or "never", "final": True}),
             "crashed": (3, {"error": error or "killed", "crashed": True}),
-            "snoozed": (3, {"delay_ms": rng.choice((0, 1_000, 7_000_000)), "snoozed": True}),
+            "snoozed": (4, {"delay_ms": rng.choice((0, 1_000, 60_000, 7_000_000)), "snoozed": True}),
             "withdrawn": (1, {"error": error, "cancelled": True}),
             "declined": (2, {"error": error or "unknown", "declined": True}),
         }
@@ -133,7 +133,7 @@ class GeneratedHistory:
     async def _intervene(self, q: Queue[bytes]) -> None:
         rng = self._rng
         found = [job for job in await q.jobs(limit=500) if job.state is not JobState.DEAD]
-        for job in rng.sample(found, min(len(found), 2)):
+        for job in rng.sample(found, min(len(found), 3)):
             with suppress(CasqueError):  # it may be running
                 match rng.randint(0, 5):
                     case 0:
@@ -142,7 +142,7 @@ class GeneratedHistory:
                         await q.ack(job.id)
                     case _:
                         await q.reschedule(
-                            job.id, delay=rng.choice((None, 0, 50, 9000)), priority=rng.choice((None, 3))
+                            job.id, delay=rng.choice((None, 0, 50, 900)), priority=rng.choice((None, 3))
                         )
 
     async def _look_after_the_dead(self, q: Queue[bytes]) -> None:

@@ -13,11 +13,12 @@ WITH ends AS (
   FROM attempts GROUP BY ALL
 ), begins AS (
   SELECT job_id, life, max(n) AS last_n, max_by(due_at, n) FILTER (due_at IS NOT NULL) AS due_at,
-    max_by(delayed, n) FILTER (due_at IS NOT NULL) AS put_off
+    max_by(coalesce(delayed, kind = 'declined'), n) FILTER (due_at IS NOT NULL) AS put_off,
+    count_if(kind IN ('snoozed', 'declined', 'rescheduled', 'revived')) AS moves
   FROM story GROUP BY ALL
 ), first AS (
   -- Until its first attempt; what comes after that is about the next one.
-  SELECT s.job_id, s.life, max_by(s.due_at, s.n) AS came_due_at, count(*) FILTER (kind <> 'added') AS moves
+  SELECT s.job_id, s.life, max_by(s.due_at, s.n) AS came_due_at
   FROM story s LEFT JOIN tried t USING (job_id, life)
   WHERE s.due_at IS NOT NULL AND s.n < coalesce(first_n, 1000000) GROUP BY ALL
 ), last AS (

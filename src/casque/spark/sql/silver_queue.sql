@@ -32,9 +32,11 @@
 -- tried array<struct<claimed_at:timestamp,ended_at:timestamp,outcome:string,worker:string,token:bigint,error:string>>: its failed attempts since it was enqueued or revived; null of a dead one, whose attempts are in silver/attempts
 WITH counted AS (
   -- As in silver/jobs. The attempt of which a dead job died is the last of its tries.
-  SELECT *, attempts + crashes - int(state IN ('running', 'dead')) AS lost,
-    IF(state = 'dead', slice(coalesce(tries, array()), 1, greatest(size(tries) - 1, 0)), coalesce(tries, array())) AS every
-  FROM jobs
+  SELECT * EXCEPT (state), attempts + crashes - int(state IN ('running', 'dead')) AS lost,
+    -- Each shard of a ring was read as of its own last commit.
+    IF(state = 'delayed' AND due_at <= as_of, 'ready', state) AS state,
+    slice(coalesce(tries, array()), 1, greatest(size(tries) - int(state = 'dead'), 0)) AS every
+  FROM jobs CROSS JOIN run
 ), lives AS (
   SELECT *, IF(lost > 0, slice(every, greatest(size(every) - lost, 0) + 1, lost), array()) AS own,
     size(every) > greatest(lost, 0) AS revived, greatest(created_at, run_at) AS asked_at
@@ -51,4 +53,4 @@ SELECT *, to_date(as_of) AS date, error_class(error) AS error_class, IF(state = 
        WHEN revived THEN due_at
        WHEN lost <= 0 THEN greatest(asked_at, due_at)
        ELSE asked_at END AS first_due_at
-FROM claimed CROSS JOIN run
+FROM claimed
