@@ -55,6 +55,16 @@ class GeneratedHistory:
             "retention": timedelta(days=30),
             "payload_max": 64,
         }
+        weights: dict[Callable[[Queue[bytes]], Awaitable[None]], int] = {
+            self._enqueue: 8,
+            self._claim: 10,
+            self._finish: 12,
+            self._renew: 3,
+            self._give_back: 1,
+            self._intervene: 3,
+            self._look_after_the_dead: 2,
+            self._hold_up: 1,
+        }
         rng = self._rng
         async with Queue.open(
             self.url, clock=self.clock, rng=Random(rng.getrandbits(32)), worker=rng.choice(WORKERS), **settings
@@ -65,7 +75,7 @@ class GeneratedHistory:
             await self._admit(q)
             await self._burst(q)
             for _ in range(steps):
-                await rng.choices(list(self._steps), list(self._steps.values()))[0](self, q)
+                await rng.choices(list(weights), list(weights.values()))[0](q)
                 # Now and then two things happen in the same millisecond.
                 await self.clock.advance(rng.choice((0, 0.013, 2, 7, 40, 90, 300)))
 
@@ -141,9 +151,7 @@ class GeneratedHistory:
                     case 1:
                         await q.ack(job.id)
                     case _:
-                        await q.reschedule(
-                            job.id, delay=rng.choice((None, 0, 50, 900)), priority=rng.choice((None, 3))
-                        )
+                        await q.reschedule(job.id, delay=rng.choice((None, 0, 50, 900)), priority=rng.choice((None, 3)))
 
     async def _look_after_the_dead(self, q: Queue[bytes]) -> None:
         for job in await q.jobs(states=[JobState.DEAD], limit=500):
@@ -188,14 +196,3 @@ class GeneratedHistory:
         for entrypoint in ("persistent", "lasting"):
             [job] = await q.dequeue(entrypoint)
             await job.ack()
-
-    _steps: dict[Callable[[GeneratedHistory, Queue[bytes]], Awaitable[None]], int] = {
-        _enqueue: 8,
-        _claim: 10,
-        _finish: 12,
-        _renew: 3,
-        _give_back: 1,
-        _intervene: 3,
-        _look_after_the_dead: 2,
-        _hold_up: 1,
-    }

@@ -14,10 +14,8 @@ from casque.testing.clock import ManualClock
 from tests.spark.generated import GeneratedHistory
 from tests.spark.histories import complete
 from tests.spark.known_answers import Made
-from tests.spark.test_pipeline import assert_same, objects
-
-pytest.importorskip("duckdb")
 from tests.spark.oracle import Oracle
+from tests.spark.test_pipeline import assert_same, objects
 
 pytestmark = pytest.mark.xdist_group("spark")
 TIME_ZONES = ("Asia/Kathmandu", "America/St_Johns", "UTC")

@@ -26,7 +26,8 @@ from casque.spark.warehouse import Snapshot
 STEPS = ("functions", "archive", "story", "attempts", "lives", "spans", "silver_jobs", "facts", "figures")
 LINE = (
     "id entrypoint payload result state zone key error created_at run_at finished_at VARCHAR, "
-    "attempts crashes priority max_attempts max_crashes position sequence blob_bytes BIGINT, fifo BOOLEAN, tags VARCHAR[]"
+    "attempts crashes priority max_attempts max_crashes position sequence blob_bytes BIGINT, fifo BOOLEAN, "
+    "tags VARCHAR[]"
 )
 
 EXACT = 400
@@ -118,4 +119,3 @@ def plain(value: Any) -> Any:
         case dict():
             return {name: plain(one) for name, one in value.items()}
     return value
-

@@ -1,7 +1,8 @@
 CREATE MACRO figures(span_ms, seconds) AS TABLE
   WITH sums AS (
     SELECT at_ms // span_ms * span_ms AS since, entrypoint, zone, count_if(what = 'enqueued') AS enqueued,
-      count_if(what IN ('done', 'dead', 'cancelled')) AS finished, count_if(what = 'done') AS done, count_if(what = 'dead') AS dead,
+      count_if(what IN ('done', 'dead', 'cancelled')) AS finished, count_if(what = 'done') AS done,
+      count_if(what = 'dead') AS dead,
       count_if(what = 'cancelled') AS cancelled, count_if(again AND what <> 'attempt') AS retried,
       count_if(what = 'attempt') AS attempts, count_if(again AND what = 'attempt') AS failed,
       coalesce(list(ms ORDER BY ms) FILTER (ms IS NOT NULL AND what <> 'attempt'), []) AS waits,

@@ -4,12 +4,14 @@ WITH series AS (
   SELECT DISTINCT entrypoint, zone, at_ms // 60000 * 60000 AS minute
   FROM (SELECT entrypoint, zone, unnest([since, until]) AS at_ms FROM spans) CROSS JOIN run WHERE at_ms <= as_of
 ), midnights AS (
-  SELECT entrypoint, zone, unnest(range((SELECT min(since) FROM spans) // 86400000 * 86400000, as_of + 1, 86400000)) AS minute
+  SELECT entrypoint, zone,
+    unnest(range((SELECT min(since) FROM spans) // 86400000 * 86400000, as_of + 1, 86400000)) AS minute
   FROM series CROSS JOIN run
 ), filled AS (
   -- Midnights at which something was there.
   SELECT DISTINCT m.* FROM midnights m JOIN spans s
-    ON s.entrypoint = m.entrypoint AND s.zone IS NOT DISTINCT FROM m.zone AND since < minute AND coalesce(until, minute) >= minute
+    ON s.entrypoint = m.entrypoint AND s.zone IS NOT DISTINCT FROM m.zone
+      AND since < minute AND coalesce(until, minute) >= minute
 ), minutes AS (
   SELECT *, least(minute + 60000, as_of) AS over, least(minute + 60000, as_of + 1) AS after
   FROM (FROM changed UNION FROM filled) CROSS JOIN run

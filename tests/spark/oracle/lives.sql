@@ -1,6 +1,6 @@
 -- A job from its enqueueing, or from a revival, to its end or to now.
 WITH ends AS (
-  SELECT job_id, life, shard, position, n, at_ms AS finished_at FROM story
+  SELECT job_id, life, position, at_ms AS finished_at FROM story
   WHERE kind IN ('acked', 'died', 'quarantined', 'cancelled', 'withdrawn')
 ), tried AS (
   SELECT job_id, life, min(n) AS first_n, min(claimed_at) AS began_at, count_if(failure) AS failures,
@@ -24,12 +24,14 @@ WITH ends AS (
 ), last AS (
   -- Of the whole job, earlier lives too.
   SELECT b.job_id, b.life, max_by(s.token, s.n) FILTER (kind = 'claimed') AS token,
-    max_by(s.worker, s.n) FILTER (kind = 'claimed') AS worker, max_by(s.at_ms, s.n) FILTER (kind = 'claimed') AS claimed_at,
+    max_by(s.worker, s.n) FILTER (kind = 'claimed') AS worker,
+    max_by(s.at_ms, s.n) FILTER (kind = 'claimed') AS claimed_at,
     max_by(s.error, s.n) FILTER (s.error IS NOT NULL) AS error
   FROM begins b JOIN story s ON b.job_id = s.job_id AND s.n <= b.last_n GROUP BY ALL
 ), known AS (
-  SELECT b.job_id AS id, b.life, b.life > 0 AS revived, e.shard, e.position, finished_at, b.due_at, put_off, came_due_at, moves,
-    coalesce(failures, 0) AS failures, coalesce(t.attempts, 0) AS attempts, coalesce(crashes, 0) AS crashes,
+  SELECT b.job_id AS id, b.life, b.life > 0 AS revived, e.position, finished_at, b.due_at, put_off, moves,
+    came_due_at, coalesce(failures, 0) AS failures, coalesce(t.attempts, 0) AS attempts,
+    coalesce(crashes, 0) AS crashes,
     coalesce(held, false) AS held, coalesce(running, false) AS running, coalesce(tried, []) AS tried,
     coalesce(run_ms, 0) AS run_ms, coalesce(l.token, 0) AS token, claimed_at, error,
     CASE WHEN held OR running THEN worker END AS worker,
@@ -37,15 +39,16 @@ WITH ends AS (
   FROM begins b JOIN first USING (job_id, life) JOIN last l USING (job_id, life)
     LEFT JOIN tried t USING (job_id, life) LEFT JOIN ends e USING (job_id, life)
 ), asked AS (
-  SELECT job_id AS id, shard AS home, at_ms AS created_at, entrypoint, zone, key, payload_bytes, sequence, max_attempts, max_crashes, fifo,
-    tags FROM feed WHERE kind = 'added'
+  SELECT job_id AS id, shard, at_ms AS created_at, entrypoint, zone, key, payload_bytes, sequence, max_attempts,
+    max_crashes, fifo, tags
+  FROM feed WHERE kind = 'added'
 ), stored AS (
-  SELECT *, greatest(created_at, run_at) AS asked_at
-  FROM known JOIN asked USING (id) LEFT JOIN (
+  SELECT known.*, asked.* EXCLUDE (id), greatest(created_at, run_at) AS asked_at
+  FROM known JOIN asked ON asked.id = known.id LEFT JOIN (
     SELECT id, position, run_at FROM archive UNION ALL SELECT id, NULL, run_at FROM held WHERE state <> 'dead'
-  ) s USING (id) WHERE s.position IS NOT DISTINCT FROM known.position
+  ) s ON s.id = known.id AND s.position IS NOT DISTINCT FROM known.position
 )
-SELECT * EXCLUDE (shard, home), home AS shard, error_class(error) AS error_class,
+SELECT *, error_class(error) AS error_class,
   -- What a failed attempt had waited for is not kept: it counts as due when it was enqueued, or for the time that was
   -- set last; and from its first claim on if it was revived, or moved after that claim.
   CASE WHEN failures = 0 THEN came_due_at

@@ -2,7 +2,8 @@
 WITH of_lives AS (
   SELECT *, least(first_due_at, first_claimed_at, finished_at) AS due FROM lives
 )
-SELECT entrypoint, zone, 'scheduled' AS state, created_at AS since, due AS until FROM of_lives WHERE NOT revived AND created_at < due
+SELECT entrypoint, zone, 'scheduled' AS state, created_at AS since, due AS until
+FROM of_lives WHERE NOT revived AND created_at < due
 UNION ALL
 SELECT entrypoint, zone, 'due', due, finished_at FROM of_lives
 UNION ALL
