@@ -129,6 +129,7 @@ class GeneratedHistory:
             "declined": (2, {"error": error or "unknown", "declined": True}),
         }
         [said] = rng.choices([said for _, said in ways.values()], [weight for weight, _ in ways.values()])
+        assert one.token is not None
         return Outcome(one.job_id, one.token, **said)
 
     async def _renew(self, q: Queue[bytes]) -> None:

@@ -21,10 +21,12 @@ pytestmark = pytest.mark.xdist_group("spark")
 TIME_ZONES = ("Asia/Kathmandu", "America/St_Johns", "UTC")
 
 
-def run_in(spark: SparkSession, time_zone: str, url: str, warehouse: Warehouse, **settings: bool) -> Summary:
+def run_in(
+    spark: SparkSession, time_zone: str, url: str, warehouse: Warehouse, settings: Settings = Settings()
+) -> Summary:
     spark.conf.set("spark.sql.session.timeZone", time_zone)
     try:
-        return run(spark, url, warehouse, settings=Settings(**settings))
+        return run(spark, url, warehouse, settings=settings)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
@@ -97,9 +99,9 @@ def test_one_run_in_any_time_zone_and_a_rebuild_make_the_tables_of_many_runs(
         history.play(steps=25)
         run(spark, url, often)
     assert_right(url, often)
-    for time_zone in TIME_ZONES:
-        once = Warehouse((tmp_path / time_zone).as_uri())
-        run_in(spark, time_zone, url, once)
-        assert_same(often, once)
-    run_in(spark, TIME_ZONES[0], url, often, rebuild=True)
-    assert_same(often, once)
+    once = [Warehouse((tmp_path / f"once-{number}").as_uri()) for number in range(3)]
+    for time_zone, warehouse in zip(TIME_ZONES, once, strict=True):
+        run_in(spark, time_zone, url, warehouse)
+        assert_same(often, warehouse)
+    run_in(spark, TIME_ZONES[0], url, often, Settings(rebuild=True))
+    assert_same(often, once[0])

@@ -59,7 +59,8 @@ class Oracle:
             self.base.execute(text if made else f"CREATE TABLE IF NOT EXISTS {name} AS {text}")
 
     def rows(self, table: str) -> list[Row]:
-        return self.base.sql(f"FROM {models()[table].view}").to_arrow_table().to_pylist()
+        found: list[Row] = self.base.sql(f"FROM {models()[table].view}").to_arrow_table().to_pylist()
+        return found
 
     def differences(self, snapshot: Snapshot) -> list[str]:
         """Where a warehouse has other rows or other values."""
