@@ -22,7 +22,7 @@ TIME_ZONES = ("Asia/Kathmandu", "America/St_Johns", "UTC")
 
 
 def run_in(
-    spark: SparkSession, time_zone: str, url: str, warehouse: Warehouse, settings: Settings = Settings()
+    spark: SparkSession, time_zone: str, url: str, warehouse: Warehouse, settings: Settings | None = None
 ) -> Summary:
     spark.conf.set("spark.sql.session.timeZone", time_zone)
     try:
