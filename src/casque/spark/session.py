@@ -23,8 +23,8 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # For short sessions: half the processor time at the start goes into compiling code that runs once. With this option
-    # Java keeps 48 MB for it, which ten runs of the pipeline fill; then it compiles nothing more and gets ever slower.
+    # For short sessions: half the processor time at the start goes into compiling code that runs once. With that option
+    # Java reserves 48 MB for compiled code, which some runs of the pipeline fill; then it compiles no more.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
 }
 
