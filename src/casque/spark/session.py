@@ -23,9 +23,8 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # For short sessions: half the processor time at the start goes into compiling code that runs once. With that option
-    # Java reserves 48 MB for compiled code, which some runs of the pipeline fill; then it compiles no more.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+    # For short sessions: half the processor time at the start goes into compiling code that runs once.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
