@@ -17,7 +17,7 @@ from tests.spark.known_answers import Made
 from tests.spark.oracle import Oracle
 from tests.spark.test_pipeline import assert_same, objects
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
 TIME_ZONES = ("Asia/Kathmandu", "America/St_Johns", "UTC")
 
 

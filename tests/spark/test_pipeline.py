@@ -276,6 +276,7 @@ def test_queue_and_warehouse_on_s3(spark: SparkSession, s3_server: Server) -> No
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)  # a dozen processes, each with a Spark of its own
 def test_a_run_that_is_killed_anywhere_is_completed_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     clean, killed = Warehouse((tmp_path / "clean").as_uri()), Warehouse((tmp_path / "killed").as_uri())
@@ -289,7 +290,7 @@ def test_a_run_that_is_killed_anywhere_is_completed_by_the_next(spark: SparkSess
     def kill(when: str) -> int:
         nonlocal kills
         kills += 1
-        run_until_killed(url, killed, when)
+        run_until_killed(url, killed, when, tmp_path / "said")
         assert {table: rows(killed, table) for table in models()} == before, "nothing of it is seen"
         return sum(killed.log(table).run == 2 for table in models())
 
@@ -346,14 +347,16 @@ run(spark, url, Warehouse(warehouse), progress=progress)
 """
 
 
-def run_until_killed(url: str, warehouse: Warehouse, when: str) -> None:
+def run_until_killed(url: str, warehouse: Warehouse, when: str, said: Path) -> None:
     """Run the pipeline as a process that is killed: once it has written its `plan`, after its first `commit` to a
     table, before it writes the `root`, or a moment after a step of this name has begun."""
     environment = dict(os.environ)
     environment.pop("PYSPARK_GATEWAY_PORT", None)  # the running session's gateway is not for others
     command = [sys.executable, "-c", KILLED, url, warehouse.store_ref.url, when]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    # To a file and not to a pipe, which Java, its child, would keep open for a while.
+    with said.open("wb") as file:
+        ended = subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=900)
+    assert ended.returncode == -signal.SIGKILL, said.read_text()[-2000:]
 
 
 # --- The command ---
