@@ -10,15 +10,15 @@ from casque import JobState, NewJob, Outcome, Queue
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.client.staging import StagedJobs, Stager
-from casque.clock import Random
+from casque.clock import Clock, Random
 from casque.service import Lease
 from casque.testing.clock import ManualClock
 from casque.types import Progress
 
 
-async def ring_of(storage: Any, shards: int) -> None:
-    """A ring of so many shards, without a job."""
-    assert await Parts(as_store(storage), DEFAULTS).builder().create(shards)
+async def ring_of(storage: Any, shards: int, clock: Clock | None = None) -> None:
+    """A ring of this number of shards, without a job."""
+    assert await Parts(as_store(storage), DEFAULTS, clock=clock).builder().create(shards)
 
 
 async def resized(storage: Any, shards: int) -> None:
@@ -76,11 +76,12 @@ async def play(q: Queue[bytes], clock: ManualClock, rounds: int) -> None:
 
 async def complete(url: str, clock: ManualClock) -> None:
     """A ring of two shards whose logs have every kind of event; `test_histories.py` names those that are missing."""
-    await ring_of(url, 2)
+    await ring_of(url, 2, clock)
     await varied(url, clock, 3, retention=timedelta(days=30))
     settings: dict[str, Any] = {"stale_timeout": timedelta(minutes=2), "retention": timedelta(days=30)}
     async with Queue.open(url, clock=clock, rng=Random(2), worker="w2", **settings) as q:
         await _end_in_other_ways(q, clock)
+        await _take_detours(q, clock)
         await _use_zones(q, clock)
         await _use_gates_and_schedules(q, clock)
         await q.enqueue("watched", b"", request_id="once")
@@ -121,6 +122,55 @@ async def _end_in_other_ways(q: Queue[bytes], clock: ManualClock) -> None:
     dead = await q.jobs(states=[JobState.DEAD], entrypoint="died")
     assert dead
     await q.purge(entrypoint="died")
+
+
+async def _take_detours(q: Queue[bytes], clock: ManualClock) -> None:
+    """Jobs that are put off, moved, revived or cancelled at different points of their lives."""
+    ways = {
+        "put_off": "snooze fail done",
+        "hurried": "hurry fail done",
+        "failed_then_moved": "fail move done",
+        "moved_then_failed": "move fail done",
+        "cancelled_at_work": "fail claim cancel",
+        "cancelled_in_between": "fail cancel",
+        "withdrawn_at_last": "fail withdraw",
+        "unclaimed": "done_unclaimed",
+        "put_off_and_dead": "snooze die",
+        "revived_once": "die revive done",
+        "revived_and_put_off": "fail die revive snooze done",
+        "revived_and_failing": "die revive fail fail die",
+        "revived_for_nothing": "crash die revive cancel",
+        "left_after_all": "die revive crash move",
+    }
+    for way, steps in ways.items():
+        job = await q.enqueue(way, b"", max_crashes=9, zone="acme")
+        for step in steps.split():
+            await clock.advance(70)
+            await _detour(q, job.id, way, step)
+
+
+async def _detour(q: Queue[bytes], job_id: str, entrypoint: str, step: str) -> None:
+    said: dict[str, dict[str, Any]] = {
+        "fail": {"error": "ValueError: 1"},
+        "die": {"error": "KeyError: 2", "final": True},
+        "crash": {"error": "killed", "crashed": True},
+        "snooze": {"delay_ms": 30_000, "snoozed": True},
+        "withdraw": {"cancelled": True},
+        "done": {},
+    }
+    match step:
+        case "move" | "hurry":
+            await q.reschedule(job_id, delay=60 if step == "move" else 0, priority=1)
+        case "cancel":
+            await q.cancel(job_id)
+        case "revive":
+            await q.retry(job_id)
+        case "done_unclaimed":
+            await q.ack(job_id)
+        case _:
+            [job] = await q.dequeue(entrypoint)
+            if step != "claim":
+                await q.settle([Outcome(job.id, job.token, **said[step])])
 
 
 async def _use_zones(q: Queue[bytes], clock: ManualClock) -> None:

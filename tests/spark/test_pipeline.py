@@ -27,12 +27,13 @@ from casque.spark import upkeep
 from casque.spark.delta import DeltaLog
 from casque.spark.models import models, own_models
 from casque.spark.options import OnGone
-from casque.spark.pipeline import Settings, run
+from casque.spark.pipeline import STEPS, Settings, run
 from casque.spark.warehouse import Warehouse
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 from casque.testing.clock import ManualClock
 from tests.spark.histories import resized, ring_of
+from tests.spark.oracle import Oracle
 from tests.spark.servers import connect_server
 from tests.support.servers import Server
 
@@ -162,7 +163,7 @@ def test_late_jobs_go_to_their_hour_and_a_document_has_no_bronze(spark: SparkSes
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("step", ["what changed", "gold/depth", "the root"])
+@pytest.mark.parametrize("step", STEPS[1:])
 def test_two_runs_at_once_carry_out_the_same_plan(spark: SparkSession, tmp_path: Path, step: str) -> None:
     url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
     alone = Warehouse((tmp_path / "alone").as_uri())
@@ -177,6 +178,7 @@ def test_two_runs_at_once_carry_out_the_same_plan(spark: SparkSession, tmp_path:
     assert not run(spark, url, warehouse).changed
     run(spark, url, alone)
     assert_same(warehouse, alone)
+    assert Oracle(url).differences(warehouse.snapshot()) == []
 
 
 class InterruptedRunError(Exception):
@@ -282,6 +284,7 @@ def test_queue_and_warehouse_on_s3(spark: SparkSession, s3_server: Server) -> No
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)  # a dozen processes, each with a Spark of its own
 def test_a_run_that_is_killed_anywhere_is_completed_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     clean, killed = Warehouse((tmp_path / "clean").as_uri()), Warehouse((tmp_path / "killed").as_uri())
@@ -290,32 +293,78 @@ def test_a_run_that_is_killed_anywhere_is_completed_by_the_next(spark: SparkSess
         run(spark, url, warehouse)
     asyncio.run(something_happens(url, 6))
     before = {table: rows(killed, table) for table in models()}
-    # While Spark writes silver, in the middle of gold, and with everything committed but the root.
-    for step in ("bronze and silver", "gold/hours", "the root"):
-        kill(tmp_path, url, step)
+    kills = 0
+
+    def kill(when: str) -> int:
+        nonlocal kills
+        kills += 1
+        run_until_killed(url, killed, when, tmp_path / "said")
         assert {table: rows(killed, table) for table in models()} == before, "nothing of it is seen"
+        return sum(killed.log(table).run == 2 for table in models())
+
+    assert kill("plan") == 0
+    # In the middle of what Spark writes, and after each commit: every process finds what the one before has done.
+    committed = kill("bronze and silver")
+    while committed < len(models()):
+        earlier, committed = committed, kill("commit")
+        assert committed > earlier
+        if earlier < 6 <= committed:
+            committed = kill("gold/hours")
+    kill("root")
+    assert kills >= 6
     run(spark, url, clean)
     run(spark, url, killed)
     assert_same(killed, clean)
+    assert Oracle(url).differences(killed.snapshot()) == []
 
 
-def kill(tmp_path: Path, url: str, step: str) -> None:
-    """Run the pipeline as a process that is killed a moment after a step has begun."""
-    script = (
-        "import os, signal, threading\n"
-        "from casque.spark.session import local_session\nfrom casque.spark.pipeline import run\n"
-        "spark = local_session(master='local[2]', settings={'spark.sql.shuffle.partitions': '2'})\n"
-        "def progress(what, number, total):\n"
-        f"    if what == {step!r}:\n"
-        f"        delay = 0 if what == 'the root' else 0.3\n"
-        "        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
-        "        delay or threading.Event().wait()\n"
-        f"run(spark, {url!r}, {(tmp_path / 'killed').as_uri()!r}, progress=progress)\n"
-    )
+KILLED = """
+import os, signal, sys, threading
+from casque.spark.delta import DeltaLog
+from casque.spark.pipeline import run
+from casque.spark.session import local_session
+from casque.spark.warehouse import Warehouse
+
+url, warehouse, when = sys.argv[1:]
+commit, write = DeltaLog.commit, Warehouse.write
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def commit_and_die(*args):
+    commit(*args)
+    die()
+
+def write_or_die(self, snapshot, root):
+    if root.plan is None:
+        die()
+    written = write(self, snapshot, root)
+    if when == "plan":
+        die()
+    return written
+
+def progress(what, number, total):
+    if what == when:
+        threading.Timer(0.3, die).start()
+
+Warehouse.write = write_or_die
+if when == "commit":
+    DeltaLog.commit = commit_and_die
+spark = local_session(master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+run(spark, url, Warehouse(warehouse), progress=progress)
+"""
+
+
+def run_until_killed(url: str, warehouse: Warehouse, when: str, said: Path) -> None:
+    """Run the pipeline as a process that is killed: once it has written its `plan`, after its first `commit` to a
+    table, before it writes the `root`, or a moment after a step of this name has begun."""
     environment = dict(os.environ)
     environment.pop("PYSPARK_GATEWAY_PORT", None)  # the running session's gateway is not for others
-    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=280)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    command = [sys.executable, "-c", KILLED, url, warehouse.store_ref.url, when]
+    # To a file and not to a pipe, which Java, its child, would keep open for a while.
+    with said.open("wb") as file:
+        ended = subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=900)
+    assert ended.returncode == -signal.SIGKILL, said.read_text()[-2000:]
 
 
 # --- The command ---

@@ -1,4 +1,4 @@
--- silver/attempts: one attempt at a finished job
+-- silver/attempts: one attempt at a finished job, of failed ones the last 50. A claim that was given back, snoozed or declined is none
 -- unique: shard, position, job_id, attempt
 -- time: ended_at
 -- date date: the day on which the job finished, as in silver/jobs
@@ -15,7 +15,7 @@
 -- run_ms bigint: from claim to end
 -- outcome string: `failed`, `expired` or `crashed`; of the last one, what became of the job
 -- error_class string: the class of the error: the text before its first colon, without numbers and ids if it is no name of a class
--- error string: what went wrong
+-- error string: what went wrong; null of an attempt that did not fail
 -- last boolean: the attempt that finished the job
 -- expect ended: job_id IS NOT NULL AND ended_at IS NOT NULL AND outcome IS NOT NULL
 -- expect counted_from_one: attempt >= 1
@@ -23,7 +23,7 @@
 WITH every AS (
   SELECT date, shard, position, id AS job_id, entrypoint, zone,
     greatest(attempts + crashes, 1) AS attempt, token, worker, claimed_at, finished_at AS ended_at,
-    state AS outcome, IF(state = 'done', NULL, error) AS error, true AS last
+    state AS outcome, IF(state = 'dead', error, NULL) AS error, true AS last
   FROM silver_jobs WHERE claimed_at IS NOT NULL AND NOT waiting
   UNION ALL
   SELECT date, shard, position, id, entrypoint, zone,

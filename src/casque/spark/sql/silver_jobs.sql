@@ -16,22 +16,22 @@
 -- attempts int: how often it was tried
 -- crashes int: claims that ended in a crash and do not count as attempts
 -- max_attempts bigint: how often it could be tried; null for no limit
--- worker string: who claimed it last
+-- worker string: who had it when it finished; null if no worker had it
 -- created_at timestamp: when it was enqueued
 -- run_at timestamp: when it was meant to run, if that was said
--- first_due_at timestamp: when it first could run; of a job that was snoozed or moved before its first attempt, when that was over
+-- first_due_at timestamp: when it first could run; of a job that was snoozed or moved before its only attempt, when that was over. Of one that failed, `created_at` or `run_at`, because a snooze before that is not kept; its first claim if `run_at` is later or it was revived
 -- first_claimed_at timestamp: when its first attempt began; null if there was none, or if it is not known any more
 -- claimed_at timestamp: when it was claimed last
 -- due_at timestamp: when it last became due, after a failure for example
 -- finished_at timestamp: when it finished
--- error string: of the last attempt that failed
+-- error string: of the last attempt that failed; or why its worker cancelled it
 -- error_class string: the class of the error: the text before its first colon, without numbers and ids if it is no name of a class
--- revived boolean: a dead job that was given new attempts: it was counted as enqueued before
+-- revived boolean: a dead job that was given new attempts: it was counted as enqueued before; false of one that failed 50 times since
 -- waiting boolean: no worker had it when it finished
--- scheduled_ms bigint: from `created_at` to `first_due_at`
+-- scheduled_ms bigint: from `created_at` to `first_due_at`; null if that is not known, and of a revived one
 -- wait_ms bigint: from `first_due_at` to `first_claimed_at`; null if that is not known
 -- run_ms bigint: all attempts together, as far as they are known
--- pause_ms bigint: after the first claim, but not running: waiting for another attempt
+-- pause_ms bigint: after the first claim, but not running: waiting for another attempt; 0 if the first claim is not known
 -- total_ms bigint: from `created_at` to `finished_at`
 -- result_bytes bigint: the size of its result; null for none
 -- max_crashes bigint: how often its worker could crash before it was dead; null: a crash is a failed attempt
@@ -56,16 +56,16 @@ WITH counted AS (
          WHEN lost <= 0 AND NOT waiting THEN claimed_at END AS first_claimed_at
   FROM lives
 ), due AS (
-  SELECT *,
-    -- When a revival with several attempts came due is not kept: it counts from its first claim on.
-    CASE WHEN revived AND size(tried) > 0 THEN first_claimed_at
+  -- `late`: when a revival with several attempts came due is not kept, nor when a job did that was moved after it had
+  -- failed. They count from their first claim on.
+  SELECT *, size(tried) > 0 AND (revived OR coalesce(asked_at > first_claimed_at, false)) AS late,
+    CASE WHEN late THEN first_claimed_at
          WHEN revived THEN due_at
          WHEN lost <= 0 THEN greatest(asked_at, due_at)
          ELSE asked_at END AS first_due_at
   FROM claimed
 ), spans AS (
   SELECT *,
-    span_ms(first_due_at, first_claimed_at) AS waited_ms,
     aggregate(tried, 0L, (sum, one) ->
         sum + coalesce(greatest(unix_millis(one.ended_at) - unix_millis(one.claimed_at), 0L), 0L))
       + IF(waiting, 0L, coalesce(span_ms(claimed_at, finished_at), 0L)) AS run_ms
@@ -74,8 +74,8 @@ WITH counted AS (
 SELECT *,
   to_date(greatest(finished_at, created_at, claimed_at)) AS date,
   error_class(error) AS error_class,
-  IF(revived, NULL, span_ms(created_at, first_due_at)) AS scheduled_ms,
-  IF(revived AND size(tried) > 0, NULL, waited_ms) AS wait_ms,
+  IF(revived OR late, NULL, span_ms(created_at, first_due_at)) AS scheduled_ms,
+  IF(late, NULL, span_ms(first_due_at, first_claimed_at)) AS wait_ms,
   greatest(coalesce(span_ms(first_claimed_at, finished_at), 0L) - run_ms, 0L) AS pause_ms,
   span_ms(created_at, finished_at) AS total_ms
 FROM spans

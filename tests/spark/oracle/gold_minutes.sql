@@ -1,0 +1,1 @@
+FROM figures(60000, 60)
