@@ -33,7 +33,7 @@ from casque.spark.report import build
 from casque.spark.store_ref import StoreRef
 from casque.spark.warehouse import Root, Warehouse
 from tests.spark.known_answers import Made
-from tests.spark.test_pipeline import InterruptedRunError, assert_same, kill, something_happens
+from tests.spark.test_pipeline import InterruptedRunError, assert_same, something_happens
 from tests.spark.test_report import differences
 from tests.spark.test_warehouse import COLUMNS, ROWS, TABLE
 from tests.support.servers import Server, moto
@@ -392,7 +392,7 @@ def test_portions_merged_files_and_rebuilds_are_those_of_delta(
 ) -> None:
     url = (tmp_path / "queue").as_uri()
     often, delta = iceberg_at(tmp_path / "often"), Warehouse((tmp_path / "delta").as_uri())
-    monkeypatch.setattr(upkeep, "FILES_MANY", 2)
+    monkeypatch.setattr(upkeep, "WRITES_MANY", 2)
     for number in range(3):
         asyncio.run(something_happens(url, 4 + number))
         run(spark, url, often)
@@ -438,7 +438,7 @@ def test_a_run_of_the_command_that_is_killed_is_completed_by_the_next(spark: Spa
     assert ended.returncode == 0, ended.stderr
     assert Warehouse(killed).snapshot().root.iceberg == Catalog(prefix="orders_")
     asyncio.run(something_happens(url, 6))
-    kill(tmp_path, url, "gold/hours")
+    run_until_killed(url, Warehouse(killed), "gold/hours", tmp_path / "said")
     run(spark, url, killed)
     delta = Warehouse((tmp_path / "delta").as_uri())
     run(spark, url, delta)

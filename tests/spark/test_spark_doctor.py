@@ -65,13 +65,14 @@ def test_every_part_that_is_missing_is_named_with_its_fix(monkeypatch: pytest.Mo
 
 
 def test_a_setting_that_costs_something_is_a_note(spark: SparkSession) -> None:
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    key = "spark.sql.execution.arrow.pyspark.enabled"
+    spark.conf.set(key, "false")
     try:
-        [pushdown, arrow, zone] = doctor._settings(spark)
+        [arrow, zone] = doctor._settings(spark)
     finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    assert (pushdown.health, arrow.health, zone.health) == (Health.NOTE, Health.WELL, Health.WELL)
-    assert "register" in pushdown.fix
+        spark.conf.set(key, "true")
+    assert (arrow.health, zone.health) == (Health.NOTE, Health.WELL)
+    assert key in arrow.fix
 
 
 def test_versions_are_compared_as_numbers() -> None:

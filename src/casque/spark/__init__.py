@@ -4,7 +4,7 @@ Stands on `casque.client` and `casque.scan`, never on the codec, the journal or 
 public interfaces: nothing here needs a jar. Stores are read and written through casque's own adapters, on the driver
 and on the executors. All code that an executor runs is importable there.
 
-Layout: `source.py` is the entry point for Spark. Reading: `options`, `reader`, `pruning`, `arrow`, and for streams
+Layout: `source.py` is the entry point for Spark. Reading: `options`, `reader`, `arrow`, and for streams
 `stream`, `offsets`, all on top of `casque.scan`. Writing: `write_options`, `columns`, `sink`, `stream_sink`,
 `admitting`. The pipeline: `pipeline` runs `tasks`, `bronze`, `silver`, `combine`, `gold` and `requests` into
 a `warehouse` (`tables`, `parquet`, `store_ref`, `groups`, `sketch`, `sketch_arrays`, `delta`). `report/` makes the

@@ -37,7 +37,6 @@ PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
 ARROW_STREAMS = (4, 1)
 """Since this version Spark passes the batches of a stream to a writer as Arrow."""
 WANTED = {
-    "spark.sql.python.filterPushdown.enabled": ("true", "reads prune hours and positions by option only"),
     "spark.sql.execution.arrow.pyspark.enabled": ("true", "toPandas and createDataFrame go row by row"),
 }
 
@@ -195,8 +194,6 @@ def _settings(session: SparkSession) -> Iterator[Finding]:
             yield Finding("setting", Health.WELL, f"{name} is {value}")
         else:
             fix = f'spark.conf.set("{key}", "{wanted}")'
-            if "filterPushdown" in key:
-                fix = f"casque.spark.register(spark), or {fix}"
             yield Finding("setting", Health.NOTE, f"{name} is {value or 'not set'}: {otherwise}", fix)
     zone = _setting(session, "spark.sql.session.timeZone") or "not set"
     text = f"session time zone is {zone}"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from casque.scan import Chosen, Scan, Split, Table
+from casque.scan import Scan, Split, Table
 from casque.scan.planning import SPLITS
 from casque.spark.arrow import fitted, wanted_schema
 from casque.spark.executor import settle_in
 from casque.spark.options import SourceOptions
-from casque.spark.pruning import pruned, within
 
 
 class SplitPartition(InputPartition):
@@ -37,44 +36,23 @@ def partitions_of(splits: Sequence[Split], wanted: int | None) -> list[InputPart
 
 
 class CasqueReader(DataSourceReader):
-    """Every action makes a new plan: planning only reads, so Spark may do it any number of times."""
+    """Takes no filters from Spark (`pushFilters`). Spark keeps what a Python source has planned with the frame: a query
+    without filters would be given the objects that an earlier one with a filter had left over, and lose rows."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = wanted_schema(options.table, schema)
-        self._bounds = Chosen()
-        self.pushFilters = Pushing(self)  # type: ignore[method-assign]
-
-    def push(self, filters: Sequence[Any]) -> None:
-        self._bounds = pruned(self._options.table, filters)
 
     def partitions(self) -> list[InputPartition]:
         with self._options.scan() as scan:
-            return partitions_of(plan(scan, self._options, self._bounds), self._options.splits)
+            return partitions_of(plan(scan, self._options), self._options.splits)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self._options, partition, self._schema)
 
 
-class Pushing:
-    """Accepts filters that Spark pushes down, whether or not the session lets it push any.
-
-    Spark refuses a reader that overrides `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, because
-    filters might get lost. Here none can: all of them are returned to Spark and only used to skip objects. So this
-    object pretends to be the original method.
-    """
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-        self.__func__ = getattr(DataSourceReader, "pushFilters", None)  # PySpark before 4.1 has none
-
-    def __call__(self, filters: Sequence[Any]) -> Iterable[Any]:
-        self._reader.push(filters)
-        return filters
-
-
-def plan(scan: Scan, options: SourceOptions, bounds: Chosen) -> Sequence[Split]:
-    """The splits of a table within the bounds of options and pushed filters."""
+def plan(scan: Scan, options: SourceOptions) -> Sequence[Split]:
+    """The splits of a table within the bounds of options."""
     match options.table:
         case Table.EVENTS:
             return scan.plan_events(
@@ -82,23 +60,18 @@ def plan(scan: Scan, options: SourceOptions, bounds: Chosen) -> Sequence[Split]:
                 end=options.upto,
                 splits=options.splits,
                 clock_skew=options.clock_skew,
-                chosen=bounds,
             )
         case Table.ARCHIVE | Table.ATTEMPTS:
-            asked = within(bounds, Chosen(since=options.since, until=options.until))
             return scan.plan_archive(
                 table=options.table,
-                since=asked.since,
-                until=asked.until,
-                after=asked.after or 0,
-                upto=asked.upto,
+                since=options.since,
+                until=options.until,
                 start=options.start_from,
                 end=options.upto,
                 splits=options.splits,
-                shards=bounds.shards,
             )
         case Table.JOBS:
-            return scan.plan_jobs(options.as_of, splits=options.splits, shards=bounds.shards)
+            return scan.plan_jobs(options.as_of, splits=options.splits)
 
 
 def read_batches(options: SourceOptions, partition: InputPartition, schema: Any) -> Iterator[Any]:

@@ -22,8 +22,6 @@ from casque.spark.options import SourceOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
 
 class CasqueDataSource(DataSource):
     """Tables of a queue: `spark.read.format("casque").option("table", "archive").load("s3://bucket/orders")`."""
@@ -67,10 +65,7 @@ class CasqueDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("casque")` with a session, and let it push filters down.
-
-    Spark finds the source by itself where casque is installed, but only a session that registers it pushes filters:
-    otherwise a filter on the hour reads all hours, unlike the options `since` and `until`.
+    """Register `format("casque")` with a session. Spark finds the source by itself where casque is installed.
 
     On this machine tasks then use this Python. Without PYSPARK_PYTHON Spark would start the `python3` on the path,
     which is another one if this Python is of a venv that is not activated.
@@ -79,4 +74,3 @@ def register(spark: SparkSession) -> None:
     if context is not None and context.master.startswith("local") and not os.environ.get("PYSPARK_PYTHON"):
         context.pythonExec = sys.executable or context.pythonExec
     spark.dataSource.register(CasqueDataSource)
-    spark.conf.set(PUSHDOWN, "true")

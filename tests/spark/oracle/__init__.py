@@ -24,6 +24,8 @@ from casque.spark.models import models
 from casque.spark.warehouse import Snapshot
 
 STEPS = ("functions", "archive", "story", "attempts", "lives", "spans", "silver_jobs", "facts", "figures")
+TABLES = tuple(name for name in models() if not name.startswith("quality/"))
+"""Tables of the history. The others tell of runs."""
 LINE = (
     "id entrypoint payload result state zone key error created_at run_at finished_at VARCHAR, "
     "attempts crashes priority max_attempts max_crashes position sequence blob_bytes BIGINT, fifo BOOLEAN, "
@@ -53,7 +55,7 @@ class Oracle:
             f"CREATE VIEW lines AS FROM read_json('{url.removeprefix('file://')}/**/*.jsonl', columns = {columns}, "
             "format = 'newline_delimited', filename = true)"
         )
-        for name in (*STEPS, *(model.view for model in models().values())):
+        for name in (*STEPS, *(models()[table].view for table in TABLES)):
             text = (Path(__file__).parent / f"{name}.sql").read_text("utf-8")
             made = text.startswith("CREATE")
             self.base.execute(text if made else f"CREATE TABLE IF NOT EXISTS {name} AS {text}")
@@ -64,7 +66,7 @@ class Oracle:
 
     def differences(self, snapshot: Snapshot) -> list[str]:
         """Where a warehouse has other rows or other values."""
-        return [one for table in models() for one in self._compared(table, snapshot.arrow(table).to_pylist())]
+        return [one for table in TABLES for one in self._compared(table, snapshot.arrow(table).to_pylist())]
 
     def _compared(self, table: str, found: list[Row]) -> Iterator[str]:
         model = models()[table]
