@@ -33,7 +33,7 @@ from casque.spark.report import build
 from casque.spark.store_ref import StoreRef
 from casque.spark.warehouse import Root, Warehouse
 from tests.spark.known_answers import Made
-from tests.spark.test_pipeline import InterruptedRunError, assert_same, something_happens
+from tests.spark.test_pipeline import InterruptedRunError, assert_same, run_until_killed, something_happens
 from tests.spark.test_report import differences
 from tests.spark.test_warehouse import COLUMNS, ROWS, TABLE
 from tests.support.servers import Server, moto
