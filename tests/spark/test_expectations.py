@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +94,7 @@ def test_a_check_of_the_whole_warehouse_finds_rows_that_are_there_twice(spark: S
     import pyarrow.parquet as pq
 
     url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
-    runner = CliRunner()
-    nothing = runner.invoke(app, ["pipeline", "check", str(warehouse.store_ref.url)])
+    nothing = CliRunner().invoke(app, ["pipeline", "check", str(warehouse.store_ref.url)])
     assert nothing.exit_code == 2
     assert "casque pipeline run" in nothing.output
     asyncio.run(some_finish(url, "acme", "other"))
@@ -116,9 +118,30 @@ def test_a_check_of_the_whole_warehouse_finds_rows_that_are_there_twice(spark: S
         ("gold/hours", "enqueued_are_finished_or_waiting"): (4, 2),
         ("gold/hours", "finished_are_jobs"): (4, 2),
     }
-    answer = runner.invoke(app, ["pipeline", "check", str(warehouse.store_ref.url)])
-    assert answer.exit_code == 1
-    assert "silver/jobs: 2 of 4 rows break the rule 'unique'" in answer.output
+
+
+@pytest.mark.long
+def test_the_command_that_checks_tells_by_its_exit_code(tmp_path: Path) -> None:
+    url, tables = (tmp_path / "queue").as_uri(), (tmp_path / "warehouse").as_uri()
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "ends.sql").write_text(ENDS)
+    asyncio.run(some_finish(url, "acme", "stranger"))
+    made = casque("run", url, tables, "--models", str(folder))
+    assert made.returncode == 0
+    assert "mine/ends: 1 of 2 rows break the rule 'known_zone'" in made.stdout
+    sound = casque("check", tables)
+    assert (sound.returncode, "rules hold" in sound.stdout) == (0, True)
+    broken = casque("check", tables, "--models", str(folder))
+    assert broken.returncode == 1
+    assert "mine/ends: 1 of 2 rows break the rule 'known_zone'" in broken.stdout
+
+
+def casque(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own: a command ends its Spark session, which is that of all tests here."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
+    command = [sys.executable, "-m", "casque.cli", "pipeline", *arguments, "--master", "local[2]"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
 
 
 def _fields(root: Any) -> dict[str, Any]:
