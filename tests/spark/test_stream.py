@@ -15,10 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from casque import Queue
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log import pace
-from casque.scan import Scan, Table, bucket
+from casque.scan import Scan, Table
 from casque.spark import lag, register
 from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import SourceOptions
@@ -309,59 +308,6 @@ def test_an_archive_that_was_deleted_before_it_was_read_is_not_passed_over_silen
     on = skipping.latestOffset(first)
     assert on["skipped"] == {"0": objects[2].first - 1}
     assert positions(skipping, first, on)
-
-
-@pytest.mark.parametrize("table", ["archive", "attempts"])
-def test_a_stream_of_the_archive_lists_only_hours_that_are_new_unless_a_range_is_missing_in_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
-) -> None:
-    place = (tmp_path / "queue").as_uri(), dict[str, str]()
-    listed: list[str] = []
-    every = bucket.list_archive
-
-    async def listing(*args: Any, **named: Any) -> Any:
-        async for one in every(*args, **named):
-            listed.append(one.hour)
-            yield one
-
-    monkeypatch.setattr(bucket, "list_archive", listing)
-    reader = stream(place, table)
-    read: list[int] = []
-
-    def follow(offset: dict[str, Any]) -> dict[str, Any]:
-        listed.clear()
-        end: dict[str, Any] = reader.latestOffset(offset)
-        read.extend(positions(reader, offset, end))
-        return end
-
-    def looked_back(offset: dict[str, Any]) -> timedelta:
-        last, first = (datetime.fromisoformat(f"{hour}:00:00") for hour in (offset["hour"], min(listed)))
-        return last - first
-
-    async def finish(queue: Queue[bytes], clock: ManualClock) -> None:
-        await queue.enqueue("send", b"")
-        [job] = await queue.dequeue("send")
-        await job.ack()
-        await clock.advance(3600)
-
-    async def work(clock: ManualClock, offset: dict[str, Any], hours: int) -> dict[str, Any]:
-        async with Queue.open(place[0], clock=clock, retention=timedelta(days=30)) as queue:
-            for _ in range(hours):
-                before = offset
-                await finish(queue, clock)
-                offset = await asyncio.to_thread(follow, offset)
-                assert "hour" not in before or not listed or looked_back(before) <= timedelta(days=1)
-        return offset
-
-    begin = {"positions": {"0": 0}}
-    offset = asyncio.run(work(ManualClock(), begin, 60))
-    # A clock that is days behind: its hours are older than all that a stream would look at.
-    asyncio.run(varied(place[0], ManualClock(1_690_000_000_000), 1, seed=2, retention=timedelta(days=30)))
-    follow(offset)
-    assert min(listed) < "2023-11", "the ranges leave out positions, so that all hours are looked at"
-    with Scan(place[0]) as scan:
-        rows = scan.table(scan.plan_archive(table=Table(table)), Table(table), columns=["position"])
-    assert sorted(read) == sorted(set(rows["position"].to_pylist()))
 
 
 def test_a_limit_takes_whole_commits_and_at_least_one(place: Place) -> None:

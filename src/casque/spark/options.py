@@ -221,8 +221,8 @@ class SourceOptions:
         "clockSkew",
         "span",
         "By how much the clocks of those who write the queue differ at the most. Only used to pass over objects when "
-        "events are chosen by time, and by streams of the archive, which look a day back at the least.",
-        "events, archive, attempts",
+        "events are chosen by time.",
+        "events",
         times.span,
         CLOCK_SKEW,
     )

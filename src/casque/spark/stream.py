@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -42,9 +42,6 @@ except ImportError:  # before PySpark 4.2 Spark itself stops where the first bat
 
 log = logger("spark")
 
-HOUR = timedelta(hours=1)
-LOOKED_BACK = timedelta(days=1)
-"""How far behind the last hour a stream of the archive looks for objects, at the least."""
 GO_ON = "start it again with the option onGone=skip to go on with what is left, or with a new checkpoint"
 
 
@@ -321,15 +318,13 @@ class ArchiveStream(TableStream):
         self, shard: int | None, extent: Extent, start: Offset, target: int, room: Room
     ) -> tuple[Offset, Taken]:
         del extent
-        objects = self._recent(start, target, shard)
+        everything = self._scan.archive_objects(upto=target, shard=shard)
+        objects = [one for one in everything if one.last > start.position]
         skipped, taken = 0, NOTHING
-        if not _is_whole(objects, start.position, target):
-            everything = self._scan.archive_objects(upto=target, shard=shard)
-            objects = [one for one in everything if one.last > start.position]
-            if _may_lack(start, everything, objects):
-                skipped = objects[0].first - 1 if objects else target
-                asked = f"what the archive held after position {start.position}{_of(shard)} (see `archive_retention`)"
-                self.skip(asked, skipped)
+        if _may_lack(start, everything, objects):
+            skipped = objects[0].first - 1 if objects else target
+            asked = f"what the archive held after position {start.position}{_of(shard)} (see `archive_retention`)"
+            self.skip(asked, skipped)
         if objects and room.is_limited:
             taken = self._scan.archive_within(
                 objects, start.position, rows_max=room.rows, bytes_max=room.bytes, shard=shard
@@ -341,9 +336,7 @@ class ArchiveStream(TableStream):
 
     def between(self, share: Share, extent: Extent, start: Offset, end: Offset) -> Sequence[Split]:
         del extent
-        objects = self._recent(start, end.position, share.shard, until=end.hour)
-        if not objects or len(objects) != end.objects:
-            objects = self._scan.archive_objects(after=start.position, upto=end.position, shard=share.shard)
+        objects = self._scan.archive_objects(after=start.position, upto=end.position, shard=share.shard)
         if end.objects is not None and len(objects) != end.objects:
             asked = (
                 f"of {end.objects} objects of the archive between positions {start.position} and {end.position}"
@@ -359,15 +352,6 @@ class ArchiveStream(TableStream):
             until_ms=None if self._options.until is None else to_ms(self._options.until),
             splits=share.splits(self._options.splits),
         )
-
-    def _recent(self, start: Offset, upto: int, shard: int | None, until: str = "") -> list[ArchiveObject]:
-        """The objects after an offset that lie in hours near the last one it has read: the archive may have years of
-        them. Hours follow the clocks of those who commit, which may be behind."""
-        if not start.hour:
-            return []
-        since = _begin(start.hour) - max(self._options.clock_skew, LOOKED_BACK)
-        end = _begin(until) + HOUR if until else None
-        return self._scan.archive_objects(since=since, until=end, after=start.position, upto=upto, shard=shard)
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -405,19 +389,6 @@ def _less(number: int | None, by: int) -> int | None:
 
 def _of(shard: int | None) -> str:
     return "" if shard is None else f" of shard {shard_name(shard)}"
-
-
-def _begin(hour: str) -> datetime:
-    return datetime.fromisoformat(f"{hour}:00:00+00:00")
-
-
-def _is_whole(objects: Sequence[ArchiveObject], after: int, upto: int) -> bool:
-    """Whether the ranges of these objects leave out no position: archiving goes from one range to the next."""
-    for one in objects:
-        if one.first > after + 1:
-            return False
-        after = max(after, one.last)
-    return after == upto
 
 
 def _may_lack(start: Offset, everything: Sequence[ArchiveObject], objects: Sequence[ArchiveObject]) -> bool:
