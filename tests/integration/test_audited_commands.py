@@ -17,7 +17,8 @@ from casque.cli.main import app
 
 NOT_ADMINISTRATIVE = {
     "archive cat", "archive ls", "bench", "cost", "cron list", "demo", "doctor", "jobs list", "jobs show",
-    "pipeline run", "queue info", "queue verify", "report", "spark doctor", "spark replay", "tail", "token list", "top",
+    "pipeline check", "pipeline run",
+    "queue info", "queue verify", "report", "spark doctor", "spark replay", "tail", "token list", "top",
     "zones export", "zones ls", "zones peek", "zones show",  # these look
     "ack", "dequeue", "enqueue", "nack", "serve", "spark work", "worker", "zones consume",  # these work
 }  # fmt: skip

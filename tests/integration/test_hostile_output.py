@@ -102,7 +102,18 @@ ARGUMENTS: dict[str, list[str]] = {
     "token revoke": ["--file", "TOKENS", "--name", BAD],
 }
 SHOWS = {"jobs list", "jobs show", "tail", "top", "zones ls", "cron list", "archive cat"}
-ELSEWHERE = {"demo", "bench", "cost", "serve", "report", "pipeline run", "spark doctor", "spark replay", "spark work"}
+ELSEWHERE = {
+    "demo",
+    "bench",
+    "cost",
+    "serve",
+    "report",
+    "pipeline check",
+    "pipeline run",
+    "spark doctor",
+    "spark replay",
+    "spark work",
+}
 """Without values of others, without an end, or with Spark: they write by the same functions."""
 
 

@@ -49,6 +49,7 @@ def found(warehouse: Warehouse, table: str, *columns: str) -> list[tuple[Any, ..
     return sorted((tuple(row[name] for name in columns) for row in rows), key=repr)
 
 
+@pytest.mark.long
 def test_rows_that_break_a_rule_are_reported_stop_the_run_or_are_set_aside(spark: SparkSession, tmp_path: Path) -> None:
     folder, url = tmp_path / "models", (tmp_path / "queue").as_uri()
     folder.mkdir()

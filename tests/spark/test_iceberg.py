@@ -274,6 +274,7 @@ def same_in_iceberg(spark: SparkSession, known_warehouse: Made, tmp_path_factory
     return made
 
 
+@pytest.mark.long
 def test_a_run_makes_the_rows_of_delta_and_others_read_them(known_warehouse: Made, same_in_iceberg: Warehouse) -> None:
     assert_same(same_in_iceberg, Warehouse(known_warehouse.warehouse))
     catalog = Catalog().open(same_in_iceberg.store_ref)
@@ -295,6 +296,7 @@ def test_a_report_of_iceberg_tables_has_the_right_figures(
     assert differences(figures, known_warehouse.answers(known_warehouse.extent)) == []
 
 
+@pytest.mark.long
 def test_tables_become_views_of_a_session_without_a_jar(
     spark: SparkSession, known_warehouse: Made, same_in_iceberg: Warehouse
 ) -> None:

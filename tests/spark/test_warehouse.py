@@ -140,10 +140,12 @@ def test_of_two_who_replace_the_root_at_once_one_loses(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_named(spark: SparkSession, tmp_path: Path, known_warehouse: Made) -> None:
     empty = Warehouse((tmp_path / "warehouse").as_uri())
-    with pytest.raises(InvalidInputError, match=r"no tables yet: `casque pipeline run` makes gold/hours"):
+    with pytest.raises(InvalidInputError, match=r"no tables yet: `casque pipeline run` makes them"):
         empty.read(spark, "gold/hours")
-    with pytest.raises(InvalidInputError, match=r"no table 'gold/ours' in this warehouse; there are: bronze/events"):
+    with pytest.raises(InvalidInputError, match=r"no tables yet: `casque pipeline run` makes them"):
         empty.read(spark, "gold/ours")
+    with pytest.raises(InvalidInputError, match=r"no table 'gold/ours' in this warehouse; there are: bronze/events"):
+        Warehouse(known_warehouse.warehouse).read(spark, "gold/ours")
     with pytest.raises(InvalidInputError, match="has no column colour"):
         Warehouse(known_warehouse.warehouse).read(spark, "gold/hours", columns=["hour", "colour"])
 

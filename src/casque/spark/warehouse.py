@@ -216,8 +216,10 @@ class Snapshot:
         """Version of the root; None if there is no root yet."""
 
     def _missing(self, table: str) -> InvalidInputError:
-        if table in models() or not self.root.tables:
-            return InvalidInputError(f"this warehouse has no tables yet: `casque pipeline run` makes {table}")
+        if not self.root.tables:
+            return InvalidInputError("this warehouse has no tables yet: `casque pipeline run` makes them")
+        if table in models():
+            return InvalidInputError(f"this warehouse has no {table} yet: the next `casque pipeline run` makes it")
         return InvalidInputError(
             f"there is no table {table!r} in this warehouse; there are: {', '.join(self.root.tables)}"
         )

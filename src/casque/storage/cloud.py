@@ -168,7 +168,7 @@ class CloudStore:
         clients = self._use()
         start = len(self._prefix) + 1 if self._prefix else 0
         folder = f"{self._prefix}/{prefix.rpartition('/')[0]}".strip("/")
-        offset = f"{self._prefix}/{after}".strip("/") if after else None
+        offset = _before(f"{self._prefix}/{after}".strip("/")) if after else None
         keys = []
         try:
             async for page in obstore.list(clients.patient, folder or None, offset=offset):
@@ -286,3 +286,13 @@ def _enter_process() -> int:
             "survive a fork: start processes with 'spawn' or 'forkserver'"
         )
     return pid
+
+
+def _before(key: str) -> str | None:
+    """A little before a key. SeaweedFS keeps folders, and leaves out all of a folder that an offset names; here it can
+    only name one whose keys are smaller.
+
+    >>> _before("archive/2026-02-15T07")
+    'archive/2026-02-15T0'
+    """
+    return key.rstrip("".join(map(chr, range(ord("/") + 1))))[:-1] or None

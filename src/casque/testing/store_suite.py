@@ -233,6 +233,18 @@ class StoreSuite:
         assert await keys(store, f"{root}/log/", after=f"{root}/a") == names
         assert await keys(store, f"{root}/log/", after=f"{root}/z") == []
 
+    async def test_a_listing_may_start_at_a_folder(self, store: Store, root: str) -> None:
+        names = [
+            f"{root}/{name}" for name in ("archive/04/a", "archive/05/a", "archive/05/b", "archive/06/c", "x-/a", "x/b")
+        ]
+        for name in names:
+            await created(store, name, name.encode())
+
+        for after in ("archive/05", "archive/05/"):
+            assert await keys(store, f"{root}/archive/", after=f"{root}/{after}") == names[1:4]
+        assert await keys(store, f"{root}/archive/", after=f"{root}/archive/04/a") == names[1:4]
+        assert await keys(store, f"{root}/x", after=f"{root}/x-") == names[4:]
+
     # --- Races ---
 
     async def test_every_acknowledged_count_is_in_the_total(
