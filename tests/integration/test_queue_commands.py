@@ -140,7 +140,11 @@ def test_tail_from_the_start_begins_with_the_oldest_that_is_kept(
 
 def test_tail_follows_until_it_is_told_to_stop(url: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "casque.cli", "tail", url, "--from", "6", "--json"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "casque.cli", "tail", url, "--from", "6", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell that starts the tests in the background has them ignore it, and what they start as well.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     ) as tail:
         assert tail.stdout is not None
         try:

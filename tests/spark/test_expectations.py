@@ -17,9 +17,10 @@ from casque.cli.main import app
 from casque.errors import CorruptQueueError, InvalidInputError
 from casque.spark.expectations import UNIQUE, Expect, check
 from casque.spark.files import described
-from casque.spark.models import own_models, parse
+from casque.spark.models import models, own_models, parse
 from casque.spark.pipeline import Settings, run
 from casque.spark.warehouse import Warehouse
+from tests.spark.known_answers import Made
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -54,14 +55,14 @@ def test_rows_that_break_a_rule_are_reported_stop_the_run_or_are_set_aside(spark
     folder, url = tmp_path / "models", (tmp_path / "queue").as_uri()
     folder.mkdir()
     (folder / "ends.sql").write_text(ENDS)
-    models = own_models(folder)
+    mine = own_models(folder)
     warehouse = Warehouse((tmp_path / "warehouse").as_uri())
     asyncio.run(some_finish(url, "acme", "stranger", None))
     with pytest.raises(CorruptQueueError, match=r"1 of 3 rows break the rule 'owned'.*--expect quarantine"):
-        run(spark, url, warehouse, settings=Settings(models=models, expect=Expect.FAIL))
+        run(spark, url, warehouse, settings=Settings(models=mine, expect=Expect.FAIL))
     with pytest.raises(InvalidInputError, match="no tables yet"):
         warehouse.read(spark, "mine/ends")
-    summary = run(spark, url, warehouse, settings=Settings(models=models))
+    summary = run(spark, url, warehouse, settings=Settings(models=mine))
     # Null is not true: the job without a zone breaks both.
     assert [str(one) for one in summary.broken] == [
         "mine/ends: 1 of 3 rows break the rule 'owned'",
@@ -73,7 +74,7 @@ def test_rows_that_break_a_rule_are_reported_stop_the_run_or_are_set_aside(spark
     assert [row for row in told if row[3]] == [row for row in told if row[0] == "mine/ends"]
 
     asyncio.run(some_finish(url, "acme", "stranger"))
-    run(spark, url, warehouse, settings=Settings(models=models, expect=Expect.QUARANTINE))
+    run(spark, url, warehouse, settings=Settings(models=mine, expect=Expect.QUARANTINE))
     assert found(warehouse, "mine/ends", "zone") == [("acme",), ("acme",)]
     aside = [(table, rules, json.loads(row).get("zone")) for table, rules, row in _aside(warehouse)]
     assert aside == [
@@ -83,7 +84,7 @@ def test_rows_that_break_a_rule_are_reported_stop_the_run_or_are_set_aside(spark
     ]
 
     asyncio.run(some_finish(url, "stranger"))
-    assert run(spark, url, warehouse, settings=Settings(models=models, expect=Expect.OFF)).broken == ()
+    assert run(spark, url, warehouse, settings=Settings(models=mine, expect=Expect.OFF)).broken == ()
     assert ("stranger",) in found(warehouse, "mine/ends", "zone")
 
 
@@ -91,6 +92,7 @@ def _aside(warehouse: Warehouse) -> list[tuple[Any, ...]]:
     return found(warehouse, "quality/rows", "table", "rules", "row")
 
 
+@pytest.mark.long
 def test_a_check_of_the_whole_warehouse_finds_rows_that_are_there_twice(spark: SparkSession, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
@@ -147,6 +149,15 @@ def casque(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def _fields(root: Any) -> dict[str, Any]:
     return {name: getattr(root, name) for name in root.__struct_fields__}
+
+
+def test_a_known_history_breaks_no_rule(known_warehouse: Made) -> None:
+    told = found(Warehouse(known_warehouse.warehouse), "quality/rules", "table", "rule", "rows", "broken")
+    assert {(table, rule) for table, rule, _, _ in told} == {
+        (model.name, rule) for model in models().values() for rule in model.rules
+    }
+    assert sum(rows for *_, rows, _ in told) > 1_000
+    assert [row for row in told if row[3]] == []
 
 
 def test_a_rule_belongs_to_its_model() -> None:

@@ -308,6 +308,7 @@ def test_tables_become_views_of_a_session_without_a_jar(
         assert found == sum(expected["finished"].to_pylist()) > 0
 
 
+@pytest.mark.long
 def test_tables_in_a_catalog_of_spark_need_delta(
     spark: SparkSession, known_warehouse: Made, same_in_iceberg: Warehouse, tmp_path: Path
 ) -> None:

@@ -69,10 +69,8 @@ def assert_sketches_fit(spark: SparkSession, warehouse: Warehouse) -> None:
             assert (row.missing, row.unequal, row.others) == (0, 0, 0), (table, kind)
 
 
-@pytest.mark.parametrize(
-    ("seed", "shards", "portions"),
-    [(1, 0, 2), *(pytest.param(seed, seed % 3, 5, marks=pytest.mark.long) for seed in range(2, 10))],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "shards", "portions"), [(1, 0, 2), *((seed, seed % 3, 5) for seed in range(2, 10))])
 def test_a_generated_history_in_portions(
     spark: SparkSession, tmp_path: Path, seed: int, shards: int, portions: int
 ) -> None:
