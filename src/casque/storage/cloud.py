@@ -288,11 +288,20 @@ def _enter_process() -> int:
     return pid
 
 
+_UP_TO_SLASH = "".join(map(chr, range(ord("/") + 1)))
+"""Characters that sort before what is in a folder, or with it."""
+
+
 def _before(key: str) -> str | None:
     """A little before a key. SeaweedFS keeps folders, and leaves out all of a folder that an offset names; here it can
     only name one whose keys are smaller.
 
-    >>> _before("archive/2026-02-15T07")
-    'archive/2026-02-15T0'
+    >>> _before("archive/2026-02-15T07"), _before("archive/5")
+    ('archive/2026-02-15T0', 'archiv')
     """
-    return key.rstrip("".join(map(chr, range(ord("/") + 1))))[:-1] or None
+    before = key
+    while before == key or before[-1:] in _UP_TO_SLASH:
+        before = before.rstrip(_UP_TO_SLASH)[:-1]
+        if not before:
+            return None
+    return before

@@ -244,6 +244,8 @@ class StoreSuite:
             assert await keys(store, f"{root}/archive/", after=f"{root}/{after}") == names[1:4]
         assert await keys(store, f"{root}/archive/", after=f"{root}/archive/04/a") == names[1:4]
         assert await keys(store, f"{root}/x", after=f"{root}/x-") == names[4:]
+        assert await keys(store, f"{root}/x", after=f"{root}/x") == names[4:]
+        assert await keys(store, f"{root}/archive/", after=f"{root}/archive/0") == names[:4]
 
     # --- Races ---
 
