@@ -33,7 +33,7 @@ from casque.spark.report import build
 from casque.spark.store_ref import StoreRef
 from casque.spark.warehouse import Root, Warehouse
 from tests.spark.known_answers import Made
-from tests.spark.test_pipeline import InterruptedRunError, assert_same, run_until_killed, something_happens
+from tests.spark.test_pipeline import assert_same, interrupt, run_until_killed, something_happens
 from tests.spark.test_report import differences
 from tests.spark.test_warehouse import COLUMNS, ROWS, TABLE
 from tests.support.servers import Server, moto
@@ -357,23 +357,7 @@ def test_a_run_that_ends_between_two_tables_is_completed_and_the_rows_are_those_
     asyncio.run(something_happens(url, 4))
     run(spark, url, broken)
     asyncio.run(something_happens(url, 5))
-    before = broken.snapshot()
-    done: list[str] = []
-    commit = IcebergLog.commit
-
-    def interrupted(self: IcebergLog, *args: Any) -> bool:
-        if len(done) == 7:
-            raise InterruptedRunError
-        done.append(self.name)
-        return commit(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergLog, "commit", interrupted)
-        with pytest.raises(InterruptedRunError):
-            run(spark, url, broken)
-    after = broken.snapshot()
-    assert (after.root.run, after.root.tables) == (before.root.run, before.root.tables), "nothing of it is seen"
-    assert after.root.plan is not None
+    interrupt(spark, url, broken, 7, monkeypatch)
     run(spark, url, Warehouse(broken.store_ref.url))  # which finds out that they are Iceberg tables
     run(spark, url, delta)
     assert_same(broken, delta)

@@ -24,10 +24,10 @@ from casque.codec.head import KEY
 from casque.codec.log import decode_head
 from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError
 from casque.spark import upkeep
-from casque.spark.delta import DeltaLog
 from casque.spark.models import models, own_models
 from casque.spark.options import OnGone
 from casque.spark.pipeline import STEPS, Settings, run
+from casque.spark.table_log import TableLog
 from casque.spark.warehouse import Warehouse
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
@@ -185,6 +185,29 @@ class InterruptedRunError(Exception):
     pass
 
 
+def interrupt(
+    spark: SparkSession, url: str, warehouse: Warehouse, commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run the pipeline until it has committed to this number of tables."""
+    before = warehouse.snapshot()
+    done: list[str] = []
+    commit = TableLog.commit
+
+    def interrupted(self: TableLog, *args: Any) -> bool:
+        if len(done) == commits:
+            raise InterruptedRunError
+        done.append(self.name)
+        return commit(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableLog, "commit", interrupted)
+        with pytest.raises(InterruptedRunError):
+            run(spark, url, warehouse)
+    after = warehouse.snapshot()
+    assert (after.root.run, after.root.tables) == (before.root.run, before.root.tables), "nothing of it is seen"
+    assert after.root.plan is not None
+
+
 @pytest.mark.parametrize(
     "commits", [pytest.param(1, marks=pytest.mark.long), 4, pytest.param(9, marks=pytest.mark.long)]
 )
@@ -197,23 +220,7 @@ def test_a_run_that_ends_between_two_tables_is_completed_by_the_next(
     if commits > 1:
         run(spark, url, broken)
         asyncio.run(something_happens(url, 5))
-    before = broken.snapshot()
-    done: list[str] = []
-    commit = DeltaLog.commit
-
-    def interrupted(self: DeltaLog, *args: Any) -> bool:
-        if len(done) == commits:
-            raise InterruptedRunError
-        done.append(self.name)
-        return commit(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DeltaLog, "commit", interrupted)
-        with pytest.raises(InterruptedRunError):
-            run(spark, url, broken)
-    after = broken.snapshot()
-    assert (after.root.run, after.root.tables) == (before.root.run, before.root.tables), "nothing of it is seen"
-    assert after.root.plan is not None
+    interrupt(spark, url, broken, commits, monkeypatch)
     asyncio.run(something_happens(url, 2))
     run(spark, url, broken)
     run(spark, url, alone)

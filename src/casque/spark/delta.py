@@ -39,10 +39,6 @@ class DeltaLog(TableLog):
         self._table: Any = None
 
     @property
-    def exists(self) -> bool:
-        return self._opened() is not None
-
-    @property
     def version(self) -> int:
         table = self._opened()
         return -1 if table is None else int(table.version())

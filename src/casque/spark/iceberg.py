@@ -127,10 +127,6 @@ class IcebergLog(TableLog):
         self._table: Any = None
 
     @property
-    def exists(self) -> bool:
-        return self._opened() is not None
-
-    @property
     def version(self) -> int:
         table = self._opened()
         snapshot = table and table.current_snapshot()

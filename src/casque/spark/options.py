@@ -207,7 +207,7 @@ class SourceOptions:
         OnGone.FAIL,
     )
     splits: int | None = _option(
-        "splits", "number", "So many tasks read. Without it: up to 16, and more where there is much.", ALL, _whole(1)
+        "splits", "number", "How many tasks read. Without it: up to 16, and more for a large table.", ALL, _whole(1)
     )
     metadata: bool = _option(
         "metadata",

@@ -303,14 +303,14 @@ class Run:
     # --- Bronze and silver: what is new ---
 
     def _history(self) -> None:
-        self._bronze()
-        self._finished()
+        self._finished(self._bronze())
 
-    def _bronze(self) -> None:
+    def _bronze(self) -> datetime | None:
+        """The hour of the first new commit; None if bronze lacks some of them, or they span too many hours."""
         if not self._plan.has_log:
             self._commit("bronze/events", None)
             self._commit("bronze/gaps", None)
-            return
+            return None
         starts, gaps = self._starts()
         noticed = f"timestamp_millis({self._warehouse.now_ms()})"
         rows = [f"({shard or 0}, {first}L, {last}L, {noticed})" for shard, first, last in gaps]
@@ -327,6 +327,8 @@ class Run:
         self._count(events=self._rows("bronze/events"), gaps=tuple((first, last) for _, first, last in gaps))
         self._view("bronze/events", self._new("bronze/events"))
         self._event_hours = self._hours("SELECT DISTINCT date_trunc('HOUR', at) AS hour FROM bronze_events")
+        whole = all(cursor.bronze == cursor.position for cursor in map(self._cursor.of, self._sight.shards))
+        return min(self._event_hours) if self._event_hours and whole and not gaps else None
 
     def _starts(self) -> tuple[str, list[tuple[int | None, int, int]]]:
         """The positions after which events are read; and the gaps before them: what the log has dropped."""
@@ -337,13 +339,11 @@ class Run:
         gaps = [(shard, read[shard] + 1, floors[shard]) for shard in read if read[shard] < floors[shard]]
         return _positions({shard: max(read[shard], floors[shard]) for shard in read}), gaps
 
-    def _finished(self) -> None:
+    def _finished(self, since: datetime | None) -> None:
         span = {"from": self._positions("position", self._cursor), "to": self._positions("position", self._plan.to)}
-        # A finish is archived under the hour of its commit. So where bronze has all new commits, earlier hours need
-        # not be listed, however long the archive is.
-        known = all(cursor.bronze == cursor.position for cursor in map(self._cursor.of, self._sight.shards))
-        if self._event_hours and known and not self._starts()[1]:
-            span["since"] = min(self._event_hours).isoformat()
+        # A finish is archived under the hour of its commit, so hours before the first one need not be listed.
+        if since is not None:
+            span["since"] = since.isoformat()
         self._source(Table.ARCHIVE, "archive", ("payload", "result", "headers", "hour"), **span)
         self._commit("silver/jobs", models()["silver/jobs"].query)
         self._view("silver/jobs", self._new("silver/jobs"))

@@ -36,8 +36,7 @@ def register_tables(
     """
     to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse, options)
     snapshot = to.snapshot()
-    if not snapshot.root.tables:
-        raise InvalidInputError("this warehouse has no tables yet: `casque pipeline run` makes them")
+    snapshot.require("silver/jobs")
     if catalog is not None:
         return _in_catalog(spark, to, snapshot, catalog)
     names = {table: table.replace("/", "_") for table in snapshot.root.tables}

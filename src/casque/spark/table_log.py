@@ -85,9 +85,13 @@ class TableLog(ABC):
         """Commit on top of the version that was opened; False if there is another by now. A commit without a run that
         removes files adds their rows again."""
 
-    @property
     @abstractmethod
-    def exists(self) -> bool: ...
+    def _opened(self) -> Any:
+        """The table of the library; None if there is none yet."""
+
+    @property
+    def exists(self) -> bool:
+        return self._opened() is not None
 
     def commit(self, run: int, added: Sequence[File], removed: Sequence[Known], at_ms: int) -> bool:
         """Add and remove files, as this run; False if it has done so already.
