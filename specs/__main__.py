@@ -6,18 +6,28 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TypeAlias
 
 from specs.log_model import ALL_RULES, Model, Rule
 from specs.ring_model import ALL_RING_RULES, RING_FOUND_IN, RING_SCENARIOS, RingModel, RingRule
 from specs.scenarios import FOUND_IN, SCENARIOS, Size, scenario
 from specs.search import Model as Searched
 from specs.search import Outcome, search
+from specs.settings_model import (
+    ALL_SETTINGS_RULES,
+    SETTINGS_FOUND_IN,
+    SETTINGS_SCENARIOS,
+    SettingsModel,
+    SettingsRule,
+)
+
+AnyRule: TypeAlias = Rule | RingRule | SettingsRule
 
 
 def main() -> int:
     """Search every scenario of a size, or, with a rule dropped, the one that shows what the rule is for."""
     arguments = _arguments()
-    dropped: Rule | RingRule | None = arguments.without
+    dropped: AnyRule | None = arguments.without
     models = _without(dropped, arguments.only, arguments.size) if dropped else _all(arguments.size)
     chosen = [(name, model) for name, model in models if arguments.only in ("", name)]
     outcomes = [_run(name, model) for name, model in chosen]
@@ -30,29 +40,34 @@ def main() -> int:
 
 
 def _all(size: Size) -> list[tuple[str, Searched]]:
-    """The log at this size, and the ring, which has one."""
+    """The log at this size, and the ring and its settings, which have one."""
     log = [(one.name, Model(one, ALL_RULES)) for one in SCENARIOS[size]]
-    return [*log, *((one.name, RingModel(one)) for one in RING_SCENARIOS)]
+    ring = [(one.name, RingModel(one)) for one in RING_SCENARIOS]
+    return [*log, *ring, *((one.name, SettingsModel(one)) for one in SETTINGS_SCENARIOS)]
 
 
-def _without(dropped: Rule | RingRule, only: str, size: Size) -> list[tuple[str, Searched]]:
+def _without(dropped: AnyRule, only: str, size: Size) -> list[tuple[str, Searched]]:
     if isinstance(dropped, Rule):
         chosen = scenario(only or FOUND_IN[dropped], size)
         return [(chosen.name, Model(chosen, ALL_RULES - {dropped}))]
-    name = only or RING_FOUND_IN[dropped]
-    return [(one.name, RingModel(one, ALL_RING_RULES - {dropped})) for one in RING_SCENARIOS if one.name == name]
+    if isinstance(dropped, RingRule):
+        name, rules = only or RING_FOUND_IN[dropped], ALL_RING_RULES - {dropped}
+        return [(one.name, RingModel(one, rules)) for one in RING_SCENARIOS if one.name == name]
+    name, left = only or SETTINGS_FOUND_IN[dropped], ALL_SETTINGS_RULES - {dropped}
+    return [(one.name, SettingsModel(one, left)) for one in SETTINGS_SCENARIOS if one.name == name]
 
 
-def _rule(text: str) -> Rule | RingRule:
-    return RingRule(text) if text in set(RingRule) else Rule(text)
+def _rule(text: str) -> AnyRule:
+    kinds: tuple[type[AnyRule], ...] = (RingRule, SettingsRule)
+    return next((kind(text) for kind in kinds if text in set(kind)), None) or Rule(text)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m specs", description="Search the models of the log and of the ring."
+        prog="python -m specs", description="Search the models of the log, the ring and its settings."
     )
     parser.add_argument("--size", type=Size, choices=list(Size), default=Size.SMALL)
-    rules = ", ".join([*Rule, *RingRule])
+    rules = ", ".join([*Rule, *RingRule, *SettingsRule])
     parser.add_argument("--without", type=_rule, metavar="RULE", help=rules)
     parser.add_argument("--only", default="", metavar="SCENARIO", help="one scenario instead of all")
     return parser.parse_args()
