@@ -1,4 +1,4 @@
-"""Small exhaustive models of the log layout's protocol, and of the rules of a ring.
+"""Small exhaustive models of the log layout's protocol, and of the rules of a ring and of its settings.
 
 Here these rules are written once more, as transitions of a state small enough to search completely: which
 request may follow which, and what a store, a network and a stalled process may do in between. Nothing here imports
