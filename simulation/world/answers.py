@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any
 
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ZoneLeaseLostError
@@ -13,6 +12,7 @@ from casque.types import PLAIN_RULES, Admission, Ending, JobState, ZoneLease
 from simulation.world.asked import Call, Request, Told, Verb
 from simulation.world.history import Claim, Fate, History
 from simulation.world.invariants import Invariant
+from simulation.world.settings import demand_same_settings, last_asked
 
 
 class Answers:
@@ -379,10 +379,11 @@ class Answers:
     def _gated(self, call: Call) -> None:
         request, h = call.request, self._h
         first = min(other.asked_at for other in request.calls)
+        decides = last_asked([one for one in h.gates if one.scope == request.scope], request) is request
         for shard in h.walked(first):
             gate = shard.state.gates.of(request.scope)
             h.demand(
-                gate is request.gate or shard.gated.get(request.scope, -1.0) >= first,
+                gate is request.gate or (not decides and shard.gated.get(request.scope, -1.0) >= first),
                 Invariant.DURABLE,
                 lambda: f"{request} was answered, and the gate is {gate}",  # noqa: B023  called at once
             )
@@ -390,43 +391,19 @@ class Answers:
     def _zoned(self, call: Call) -> None:
         request, h = call.request, self._h
         first = min(other.asked_at for other in request.calls)
+        decides = last_asked(h.zonings[request.source], request) is request
         for shard in h.walked(first):
             rules = shard.state.rules.get(request.source, PLAIN_RULES)
             h.demand(
-                rules == request.rules or shard.zoned.get(request.source, -1.0) >= first,
+                rules == request.rules or (not decides and shard.zoned.get(request.source, -1.0) >= first),
                 Invariant.DURABLE,
                 lambda: f"{request} was answered, and the rules of {request.source} are {rules}",  # noqa: B023
             )
 
     def _resized(self) -> None:
-        """Where jobs may wait the same rules hold, unless somebody is changing them or was stopped half-way, or two who
-        changed them met in the middle."""
         h = self._h
-        if any(request.open_ended for request in h.resizes):
-            return
-        first, *others = h.walked()
-        if not any(request.open_ended for request in h.gates) and not any(
-            a.overlaps(b) for a, b in combinations(h.gates, 2)
-        ):
-            for shard in others:
-                h.demand(
-                    shard.state.gates == first.state.gates,
-                    Invariant.GATES,
-                    lambda: f"the ring was resized: one shard knows {shard.state.gates}, the first {first.state.gates}",  # noqa: B023
-                )
-        for zone, requests in h.zonings.items():
-            if any(request.open_ended for request in requests) or any(
-                a.overlaps(b) for a, b in combinations(requests, 2)
-            ):
-                continue
-            wanted = first.state.rules.get(zone, PLAIN_RULES)
-            for shard in others:
-                rules = shard.state.rules.get(zone, PLAIN_RULES)
-                h.demand(
-                    rules == wanted,
-                    Invariant.ZONES,
-                    lambda: f"the ring was resized, and of {zone} one shard knows {rules}, the first {wanted}",  # noqa: B023
-                )
+        if not any(request.open_ended for request in h.resizes):
+            demand_same_settings(h, h.walked())
 
     def _requeued(self, call: Call, count: int) -> None:
         request, h = call.request, self._h

@@ -45,6 +45,7 @@ from simulation.world.profile import PAYLOAD_MAX, Fault
 from simulation.world.readers import Readers
 from simulation.world.settlers import Settlers
 from simulation.world.stalled import Stalled
+from simulation.world.switchers import Switchers
 from simulation.world.tenants import TENANTS, Orders, order, peep
 from simulation.world.wire import CALL
 
@@ -126,8 +127,9 @@ class Crew:
         heirs = Heirs(life, self) if life.world.profile.heirs else None
         settlers = Settlers(life, self) if life.world.profile.settlers else None
         keepers = Keepers(life, self) if life.world.profile.keepers else None
+        switchers = Switchers(life, self) if life.world.profile.switchers else None
         others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers)
-        self._others = [some for some in (*others, holders, heirs, settlers, keepers) if some is not None]
+        self._others = [some for some in (*others, holders, heirs, settlers, keepers, switchers) if some is not None]
 
     def begin(self) -> None:
         if not self._world.healed:
@@ -909,6 +911,7 @@ class Crew:
     # --- For others in the same process ---
 
     ask, pause = _ask, _pause
+    gate_request, zone_request = _gate_request, _zone_request
     settle_request, dequeue_request, look_request = _settle_request, _dequeue_request, _look_request
     admit_request, resize_request, tidy_request, on_job = _admit_request, _resize_request, _tidy_request, _on_job
     lease_zone_request, held_dequeue_request, on_zone = _lease_zone_request, _held_dequeue_request, _on_zone

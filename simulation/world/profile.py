@@ -140,6 +140,8 @@ class Profile:
     """Whether clocks that are days ahead decide what is deleted from the archive."""
     settlers: bool = False
     """Whether somebody empties a zone of a ring whenever that is resized, and repeats what was asked before."""
+    switchers: bool = False
+    """Whether one process pauses and opens an entrypoint all the time, while the others resize the ring."""
     heirs: int = 0
     """How many names of jobs pass from one tenant to another at a time, in each process."""
     settings: QueueSettings = field(default_factory=_settings)

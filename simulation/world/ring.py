@@ -26,6 +26,7 @@ from simulation.world.history import Claim, History
 from simulation.world.invariants import Invariant
 from simulation.world.layout import SETTLED_MS, Layout
 from simulation.world.onlooker import Effect
+from simulation.world.settings import demand_same_settings
 from simulation.world.shelves import Shelves
 from simulation.world.steps import Steps
 from simulation.world.tenancies import Tenancy
@@ -228,6 +229,8 @@ class RingSteps:
                 lambda: f"the ring's generation went from {old.generation} to {new.generation}: {old.sizes, new.sizes}",
             )
             self._forgotten += len(new.sizes) < len(old.sizes)
+            if new.walked > old.walked:
+                demand_same_settings(h, h.walked())
         for token in self._steps:
             self._check_places(token)
 

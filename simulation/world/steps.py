@@ -26,6 +26,7 @@ from simulation.world.layout import Layout
 from simulation.world.limits import DECLINES_MAX, REQUESTS_MAX
 from simulation.world.onlooker import Effect
 from simulation.world.past_state import AnyState, PastState
+from simulation.world.settings import last_asked
 from simulation.world.shelves import Shelves
 from simulation.world.stories import go_on
 from simulation.world.tenancies import check_tenancies
@@ -398,6 +399,12 @@ class _Step:
                 Invariant.CAUSED,
                 lambda: f"the gate of {scope or 'the queue'} is {new.of(scope)}, and nobody asked for it",  # noqa: B023
             )
+            last = last_asked([request for request in h.gates if request.scope == scope])
+            h.demand(
+                last is None or new.of(scope) is last.gate,
+                Invariant.GATES,
+                lambda: f"the gate of {scope or 'the queue'} became {new.of(scope)} after {last} was answered",  # noqa: B023
+            )
 
     def _demand_open(self, record: JobRecord, gate: Gate, closed: bool) -> None:
         """`closed`: it stood like this before the commit and after it."""
@@ -420,6 +427,12 @@ class _Step:
                 any(request.possible and request.rules == after for request in h.zonings.get(zone, ())),
                 Invariant.CAUSED,
                 lambda: f"the rules of {zone} are {after}, and nobody asked for it",  # noqa: B023  called at once
+            )
+            last = last_asked(h.zonings[zone])
+            h.demand(
+                last is None or after == last.rules,
+                Invariant.ZONES,
+                lambda: f"the rules of {zone} became {after} after {last} was answered",  # noqa: B023
             )
         for zone, requests in h.zonings.items():
             if any(one.open_ended and one.rules == new.get(zone, PLAIN_RULES) for one in requests):

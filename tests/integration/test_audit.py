@@ -148,8 +148,8 @@ ACTS: dict[str, dict[str, Any]] = {
     "pause_schedule": {"name": "nightly", "paused": True},
     "drop_schedule": {"name": "nightly"},
     "adopt": {"generation": 1, "size": 2},
-    "copy_gate": {"gate": Gate.OPEN, "entrypoint": "send", "expected": Gate.OPEN},
-    "copy_zone": {"zone": "acme", "rules": ZoneRules(2.0), "expected": ZoneRules()},
+    "copy_gate": {"gate": Gate.OPEN, "entrypoint": "send", "since": 0},
+    "copy_zone": {"zone": "acme", "rules": ZoneRules(2.0), "since": 0},
 }
 KINDS: dict[str, Any] = {verb_of(kind): kind for kind in EVERY}
 NOT_ADMINISTRATIVE = {

@@ -153,6 +153,8 @@ SETTLERS = replace(
     every_s={Fault.CLOCK_JUMP: 4.0},
 )
 """Little is asked but by those who move the ring under an empty zone, and clocks differ by more than it remembers."""
+SWITCHERS = replace(CALM, name="switchers", switchers=True, leisure=20.0, every_s={})
+"""Gates and rules are set all the time by one process, while the others resize the ring."""
 AHEAD = replace(
     CALM,
     name="ahead",
@@ -351,6 +353,10 @@ _RINGS: list[_Row] = [
     (ring_mutations.old_sizes_forgotten_without_telling_the_shards, RING, SETTLERS, Invariant.REACHED),
     (ring_mutations.rules_not_copied_to_shards_that_are_added, RING, DROWSY, Invariant.ZONES),
     (ring_mutations.rules_copied_over_newer_ones, RING, CALM, Invariant.ZONES),
+    (ring_mutations.settings_copied_whatever_was_written_since, RING, SWITCHERS, None),
+    (ring_mutations.settings_copied_whatever_was_written_since, LED_RING, SWITCHERS, None),
+    (ring_mutations.shards_take_jobs_before_they_have_the_settings, RING, CALM, None),
+    (ring_mutations.setting_what_is_set_already_leaves_no_trace, RING, SWITCHERS, None),
     (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, RING, DROWSY, Invariant.ONE_EFFECT),
     (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),

@@ -18,12 +18,15 @@ from casque.ring.root import Root
 from casque.ring.service import RingService
 from casque.ring.shards import Shard
 from casque.ring.walker import Walker
-from casque.service.requests import Dequeue, Enqueue, Request
+from casque.service.requests import Dequeue, Enqueue, Request, SetGate, SetZone
 from casque.state import State, adding
 from casque.state.fair import FairIndex
+from casque.state.gates import GateFacet
 from casque.state.ring import Places, RingView, home, is_home
+from casque.state.setting_marks import SettingMarks
 from casque.state.zone_limits import ZoneLimits
 from casque.state.zone_lines import FifoLine
+from casque.state.zone_rules import RuleFacet
 from casque.types import PLAIN_RULES, JobRecord, JobSpec, JobState
 
 
@@ -172,22 +175,58 @@ def paused_zones_served(patch: pytest.MonkeyPatch) -> None:
 
 
 def rules_not_copied_to_shards_that_are_added(patch: pytest.MonkeyPatch) -> None:
-    async def copy_rules(self: Builder, tokens: Iterable[int]) -> None:
+    async def copy_settings(self: Builder, tokens: Iterable[int]) -> None:
         """They will be set again."""
 
-    patch.setattr(Builder, "_copy_rules", copy_rules)
+    patch.setattr(Builder, "_copy_settings", copy_settings)
 
 
 def rules_copied_over_newer_ones(patch: pytest.MonkeyPatch) -> None:
     """What the first shard knew when it was asked, whatever has been set since."""
 
     async def follow(self: Builder, shard: Shard) -> None:
-        _, zones = building._rules(await self._read(0))
-        _, known = building._rules(await self._read(shard.token))
+        _, zones = building._settings(await self._read(0))
+        _, known = building._settings(await self._read(shard.token))
         for zone in known | zones:
             await shard.service.set_zone(zone, zones.get(zone, PLAIN_RULES))
 
     patch.setattr(Builder, "_follow", follow)
+
+
+def settings_copied_whatever_was_written_since(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SettingMarks, "is_written_since", lambda self, name, position, begins: False)
+
+
+def shards_take_jobs_before_they_have_the_settings(patch: pytest.MonkeyPatch) -> None:
+    """They are copied when the ring has its new size."""
+    resize, copy_settings = Builder.resize, Builder._copy_settings
+
+    async def later(tokens: Iterable[int]) -> None:
+        pass
+
+    async def eager(self: Builder, shards: int) -> RingHead:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self, "_copy_settings", later)
+            head = await resize(self, shards)
+        await copy_settings(self, range(1, head.shards))
+        return head
+
+    patch.setattr(Builder, "resize", eager)
+
+
+def setting_what_is_set_already_leaves_no_trace(patch: pytest.MonkeyPatch) -> None:
+    set_gate, set_zone = GateFacet.set_gate, RuleFacet.set_zone
+
+    def lazy_gate(self: GateFacet, state: State, c: SetGate, now_ms: int) -> None:
+        if self.current.of(c.entrypoint) is not c.gate:
+            set_gate(self, state, c, now_ms)
+
+    def lazy_zone(self: RuleFacet, state: State, c: SetZone, now_ms: int) -> None:
+        if self.by_zone.get(c.zone, PLAIN_RULES) != c.rules:
+            set_zone(self, state, c, now_ms)
+
+    patch.setattr(GateFacet, "set_gate", lazy_gate)
+    patch.setattr(RuleFacet, "set_zone", lazy_zone)
 
 
 def repeated_dequeues_claim_anew_when_theirs_are_settled(patch: pytest.MonkeyPatch) -> None:
@@ -203,7 +242,7 @@ def repeated_dequeues_claim_anew_when_theirs_are_settled(patch: pytest.MonkeyPat
 
 def set_in_the_first_shard_and_called_failed(patch: pytest.MonkeyPatch) -> None:
     async def everywhere(self: RingService, request: Request[None]) -> None:
-        first, *others = await self._shards.walked()
+        first, *others = await self._shards.every()
         await first.service.call(request)
         await service._all(one.service.call(request) for one in others)
 

@@ -116,8 +116,8 @@ def shards_in_another_place_left_to_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def gates_not_copied_to_shards_that_are_added(patch: pytest.MonkeyPatch) -> None:
-    rules = building._rules
-    patch.setattr(building, "_rules", lambda state: (Gates(), rules(state)[1]))
+    settings = building._settings
+    patch.setattr(building, "_settings", lambda state: (Gates(), settings(state)[1]))
 
 
 # --- Admissions on rings ---

@@ -14,11 +14,9 @@ from casque.codec.ring import SHARDS_MAX, RingHead, shard_prefix
 from casque.environment import Environment
 from casque.errors import (
     CASConflictError,
-    CasqueError,
     CorruptQueueError,
     InvalidInputError,
     QueueLedError,
-    UnknownOutcomeError,
 )
 from casque.ring.forgetting import Forgetting
 from casque.ring.root import Root
@@ -29,8 +27,6 @@ from casque.storage.port import Stored
 from casque.types import PLAIN_RULES, Gates, ZoneRules
 
 R = TypeVar("R")
-Rules: TypeAlias = tuple[Gates, dict[str, ZoneRules]]
-"""Gates of the queue, and rules of zones."""
 Reader: TypeAlias = Callable[[int], Awaitable[State]]
 """Reads the stored state of a shard, independently of its leader."""
 
@@ -101,13 +97,15 @@ class Builder:
         """
         checked_shards(shards)
         head = await self._root.read()
-        # New shards, and those of an earlier, larger ring, which missed later settings.
-        added = range(head.walked, max(head.walked, shards))
-        await self._found(added)
-        # Gates and the rules of zones apply in the new shards as well. Copy them before the change for jobs that come
-        # at once, and after it for settings made meanwhile: a process that sets one checks afterwards whether the ring
-        # has changed.
-        await self._copy_rules(added)
+        await self._found(range(head.shards, max(head.shards, shards)))
+
+        def announced(head: RingHead) -> RingHead | None:
+            return msgspec.structs.replace(head, shards=shards) if head.shards < shards else None
+
+        # First announce the new shards: from then on each new gate or rule of a zone is set there as well. Then copy
+        # the earlier ones. Only then let jobs in: if this call is interrupted, no shard takes jobs without them.
+        head = await self._root.change(announced)
+        await self._copy_settings(range(1, head.shards))
         resized_at = self._env.clock.wall_ms()
 
         def resized(head: RingHead) -> RingHead | None:
@@ -122,16 +120,7 @@ class Builder:
                 cleared_at=msgspec.UNSET,
             )
 
-        head = await self._root.change(resized)
-        try:
-            # To all of them: an earlier call may have been interrupted.
-            await self._copy_rules(range(1, head.walked))
-        except CasqueError as error:
-            raise UnknownOutcomeError(
-                f"the ring has {head.size} shards now, but gates and the rules of zones may be missing in some: "
-                f"{error}. Resize it to the same size again"
-            ) from error
-        return head
+        return await self._root.change(resized)
 
     async def tidy(self) -> RingHead:
         """Record that no shard holds zones that only older sizes would find. Older sizes are forgotten by a process
@@ -160,29 +149,30 @@ class Builder:
         the generation that they know."""
         return await self._each(tokens, _found)
 
-    async def _copy_rules(self, tokens: Iterable[int]) -> None:
-        """Copy the settings of the first shard, which gets every change before the others."""
+    async def _copy_settings(self, tokens: Iterable[int]) -> None:
+        """Copy gates and rules from the first shard, which gets every change before the others."""
         await self._each(tokens, self._follow)
 
     async def _follow(self, shard: Shard) -> None:
         """
         Raises:
-            CASConflictError: others keep changing what it is to know.
+            CASConflictError: others keep changing what is copied.
         """
         for _ in range(COPIES_MAX):
-            # In this order: the settings here came from the first shard earlier than its current ones. And only if they
-            # are unchanged here: a setting made meanwhile is newer than both.
-            here, known = _rules(await self._read(shard.token))
-            gates, zones = _rules(await self._read(0))
+            # In this order, so that what is here came from the first shard before what the first shard has now. A
+            # setting written here after this read is newer than both, and stays.
+            state = await self._read(shard.token)
+            here, known = _settings(state)
+            gates, zones = _settings(await self._read(0))
             if (here, known) == (gates, zones):
                 return
             for entrypoint in [None, *(here.entrypoints | gates.entrypoints)]:
                 if (gate := gates.of(entrypoint)) is not here.of(entrypoint):
-                    await shard.service.call(CopyGate(gate, entrypoint, here.of(entrypoint)))
+                    await shard.service.call(CopyGate(gate, entrypoint, since=state.position))
             for zone in known | zones:
-                rules, expected = zones.get(zone, PLAIN_RULES), known.get(zone, PLAIN_RULES)
-                if rules != expected:
-                    await shard.service.call(CopyZone(zone, rules, expected))
+                rules = zones.get(zone, PLAIN_RULES)
+                if rules != known.get(zone, PLAIN_RULES):
+                    await shard.service.call(CopyZone(zone, rules, since=state.position))
         raise CASConflictError("others keep changing gates and the rules of zones at the same time. Try again")
 
     async def _misplaced(self, shard: Shard, head: RingHead) -> bool:
@@ -228,5 +218,5 @@ async def _found(shard: Shard) -> int:
     return await shard.service.call(Adopt(0, 0))
 
 
-def _rules(state: State) -> Rules:
-    return state.gates, dict(state.rules)
+def _settings(state: State) -> tuple[Gates, dict[str, ZoneRules]]:
+    return state.gates, state.rules

@@ -266,24 +266,25 @@ class RingService(QueueService):
         return sum(await _all(one.service.call(request) for one in await self._shards.every()))
 
     async def _everywhere(self, request: SetGate | SetZone) -> None:
-        """Call every shard, the first one first: shards created meanwhile copy from it. So the rules of a zone are in
-        every shard where it is, and will be, before it.
+        """Write it to every shard that exists, the first one first: a resize copies from it. So a setting is in each
+        shard before the ring lets jobs into it.
 
         Raises:
             UnknownOutcomeError: some shards carried it out, and others did not.
         """
-        begun = False
+        called = 0
         try:
             while True:
-                generation = self._shards.head.generation
-                first, *others = await self._shards.walked()
-                await first.service.call(request)
-                begun = True
-                await _all(one.service.call(request) for one in others)
-                if (await self._shards.refresh()).generation == generation:
+                shards = await self._shards.every()
+                if not called:
+                    await shards[0].service.call(request)
+                    called = 1
+                await _all(one.service.call(request) for one in shards[called:])
+                called = len(shards)
+                if (await self._shards.refresh()).shards == called:
                     return
         except CasqueError as error:
-            if not begun or isinstance(error, UnknownOutcomeError):
+            if not called or isinstance(error, UnknownOutcomeError):
                 raise
             raise UnknownOutcomeError(
                 f"some shards have done it, others have not: {error}. Repeat the call with the same request_id"

@@ -252,11 +252,11 @@ class ShardService(QueueService, Protocol):
     ) -> Known:
         return await self.call(requests.AskKnown(tuple(job_ids), request_id, tuple(places), admission))
 
-    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
-        return await self.call(requests.CopyGate(gate, entrypoint, expected))
+    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, since: int) -> None:
+        return await self.call(requests.CopyGate(gate, entrypoint, since))
 
-    async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
-        return await self.call(requests.CopyZone(zone, rules, expected))
+    async def copy_zone(self, zone: str, rules: ZoneRules, *, since: int) -> None:
+        return await self.call(requests.CopyZone(zone, rules, since))
 
     async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
         return await self.call(requests.HasDue(entrypoints, zones))

@@ -488,14 +488,14 @@ class AskKnown(Request[Known], frozen=True, tag="known"):
 
 
 class CopyGate(Request[None], frozen=True, tag="copy_gate"):
-    """Set a gate to what another shard has, unless it was set since it was `expected`."""
+    """Set a gate to what another shard has, unless it was set here after the position `since`."""
 
     scope = Scope.PEER
     audited = True
 
     gate: Gate
     entrypoint: str | None
-    expected: Gate
+    since: int
 
 
 class CopyZone(Request[None], frozen=True, tag="copy_zone"):
@@ -506,7 +506,7 @@ class CopyZone(Request[None], frozen=True, tag="copy_zone"):
 
     zone: str
     rules: ZoneRules
-    expected: ZoneRules
+    since: int
 
 
 class HasDue(Request[bool], frozen=True, tag="has_due"):

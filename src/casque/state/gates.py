@@ -9,6 +9,7 @@ from casque.errors import InvalidInputError, QueueDrainingError
 from casque.service.requests import CopyGate, SetGate
 from casque.state.events import Gated
 from casque.state.facet import Facet, Methods
+from casque.state.setting_marks import SettingMarks
 from casque.types import ALL_OPEN, Gate, Gates, JobSpec
 
 if TYPE_CHECKING:
@@ -22,12 +23,21 @@ class GateFacet(Facet[Gates]):
 
     def __init__(self) -> None:
         self.current = ALL_OPEN
+        self._marks: SettingMarks[str | None] = SettingMarks()
 
     def copied(self) -> Gates:
         return self.current
 
     def restore(self, state: State, data: Gates) -> None:  # noqa: ARG002
         self.current = data
+
+    def commit(self) -> None:
+        super().commit()
+        self._marks.commit()
+
+    def rollback(self, state: State) -> None:
+        super().rollback(state)
+        self._marks.rollback()
 
     def let_through(self, state: State, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
         """Those of them whose jobs may be claimed. To be asked only where something is not open: a caller who takes any
@@ -42,9 +52,12 @@ class GateFacet(Facet[Gates]):
                 raise QueueDrainingError(None if self.current.queue is Gate.DRAINING else spec.entrypoint)
 
     def set_gate(self, state: State, c: SetGate, now_ms: int) -> None:
-        if state.answers.seen(c, "gate") is not None or self.current.of(c.entrypoint) is c.gate:
+        if state.answers.seen(c, "gate") is not None:
             return
-        closes = c.entrypoint is not None and c.entrypoint not in self.current.entrypoints
+        # Shards of a ring write it down even if it is set already: a copy under way may hold another value.
+        if state.ring is None and self.current.of(c.entrypoint) is c.gate:
+            return
+        closes = c.gate is not Gate.OPEN and c.entrypoint is not None and c.entrypoint not in self.current.entrypoints
         if closes and len(self.current.entrypoints) >= state.limits.gates_max:
             raise InvalidInputError(f"{state.limits.gates_max} entrypoints are paused or draining already: resume some")
         state.happen(Gated(c.gate, c.entrypoint), now_ms)
@@ -52,9 +65,10 @@ class GateFacet(Facet[Gates]):
             state.answers.remember(state, c, "gate", now_ms)
 
     def copy_gate(self, state: State, c: CopyGate, now_ms: int) -> None:
-        if self.current.of(c.entrypoint) is c.expected:
+        if not self._marks.is_written_since(c.entrypoint, c.since, begins=state.begins):
             self.set_gate(state, SetGate(c.gate, c.entrypoint), now_ms)
 
     def apply_gated(self, state: State, event: Gated, at_ms: int) -> None:  # noqa: ARG002
         self.changing(state)
         self.current = self.current.with_gate(event.entrypoint, event.gate)
+        self._marks.written(event.entrypoint, state.position + 1)

@@ -48,6 +48,8 @@ class State:
         self.limits = limits or Limits()
         self.position = 0
         """The last commit that this state includes."""
+        self.begins = 0
+        """The position that it was restored at: it saw the commits after it happen."""
         self.events: list[Event] = []
         """What happened since the last commit."""
         self.changed: list[Facet[Any]] = []
@@ -157,7 +159,7 @@ class State:
         assert not self.position
         self.table.restore(self, records)
         self.table.counters = counters
-        self.position = position
+        self.position = self.begins = position
 
     def reindex(self) -> None:
         """Build anew everything that is derived from the jobs: for a batch that was undone after it had failed half

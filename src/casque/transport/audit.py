@@ -25,7 +25,7 @@ REFUSALS = NotAllowedError, NotAuthenticatedError
 FEW = 30
 WINDOW_MS = 10_000
 _VALUE_MAX = 200
-_LEFT_OUT = ("request_id", "expected")
+_LEFT_OUT = ("request_id", "since")
 _CALLED = {"token": "lease"}
 
 _peer: ContextVar[str] = ContextVar("casque_peer", default="")

@@ -126,13 +126,13 @@ class ShardBorder(Border, ShardService):
         if request.entrypoint is not None:
             checks.entrypoint(request.entrypoint)
         checks.gate(request.gate)
-        checks.gate(request.expected)
+        checks.position("since", request.since)
         return self._shard.call(request)
 
     def _copy_zone(self, request: CopyZone) -> Awaitable[None]:
         checks.zone(request.zone)
         checks.zone_rules(request.rules)
-        checks.zone_rules(request.expected)
+        checks.position("since", request.since)
         return self._shard.call(request)
 
     def _has_due(self, request: HasDue) -> Awaitable[bool]:
