@@ -356,7 +356,6 @@ _RINGS: list[_Row] = [
     (ring_mutations.settings_copied_whatever_was_written_since, RING, SWITCHERS, None),
     (ring_mutations.settings_copied_whatever_was_written_since, LED_RING, SWITCHERS, None),
     (ring_mutations.shards_take_jobs_before_they_have_the_settings, RING, CALM, None),
-    (ring_mutations.setting_what_is_set_already_leaves_no_trace, RING, SWITCHERS, None),
     (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, RING, DROWSY, Invariant.ONE_EFFECT),
     (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),

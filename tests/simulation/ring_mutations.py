@@ -18,15 +18,13 @@ from casque.ring.root import Root
 from casque.ring.service import RingService
 from casque.ring.shards import Shard
 from casque.ring.walker import Walker
-from casque.service.requests import Dequeue, Enqueue, Request, SetGate, SetZone
+from casque.service.requests import Dequeue, Enqueue, Request
 from casque.state import State, adding
 from casque.state.fair import FairIndex
-from casque.state.gates import GateFacet
 from casque.state.ring import Places, RingView, home, is_home
 from casque.state.setting_marks import SettingMarks
 from casque.state.zone_limits import ZoneLimits
 from casque.state.zone_lines import FifoLine
-from casque.state.zone_rules import RuleFacet
 from casque.types import PLAIN_RULES, JobRecord, JobSpec, JobState
 
 
@@ -212,21 +210,6 @@ def shards_take_jobs_before_they_have_the_settings(patch: pytest.MonkeyPatch) ->
         return head
 
     patch.setattr(Builder, "resize", eager)
-
-
-def setting_what_is_set_already_leaves_no_trace(patch: pytest.MonkeyPatch) -> None:
-    set_gate, set_zone = GateFacet.set_gate, RuleFacet.set_zone
-
-    def lazy_gate(self: GateFacet, state: State, c: SetGate, now_ms: int) -> None:
-        if self.current.of(c.entrypoint) is not c.gate:
-            set_gate(self, state, c, now_ms)
-
-    def lazy_zone(self: RuleFacet, state: State, c: SetZone, now_ms: int) -> None:
-        if self.by_zone.get(c.zone, PLAIN_RULES) != c.rules:
-            set_zone(self, state, c, now_ms)
-
-    patch.setattr(GateFacet, "set_gate", lazy_gate)
-    patch.setattr(RuleFacet, "set_zone", lazy_zone)
 
 
 def repeated_dequeues_claim_anew_when_theirs_are_settled(patch: pytest.MonkeyPatch) -> None:
