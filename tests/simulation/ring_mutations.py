@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from casque.codec.ring import RingHead
-from casque.errors import JobNotFoundError, ZoneMovedError
+from casque.errors import JobNotFoundError, UnknownOutcomeError, ZoneMovedError
 from casque.ring import admitter, building, forgetting, service, walker
 from casque.ring.building import Builder
 from casque.ring.enqueuer import Enqueuer
@@ -18,7 +18,7 @@ from casque.ring.root import Root
 from casque.ring.service import RingService
 from casque.ring.shards import Shard
 from casque.ring.walker import Walker
-from casque.service.requests import Dequeue, Enqueue, Request
+from casque.service.requests import Dequeue, Enqueue, Request, SetGate, SetZone
 from casque.state import State, adding
 from casque.state.fair import FairIndex
 from casque.state.ring import Places, RingView, home, is_home
@@ -224,6 +224,18 @@ def repeated_dequeues_claim_anew_when_theirs_are_settled(patch: pytest.MonkeyPat
 
 
 def set_in_the_first_shard_and_called_failed(patch: pytest.MonkeyPatch) -> None:
+    everywhere = RingService._everywhere
+
+    async def frank(self: RingService, request: SetGate | SetZone) -> None:
+        try:
+            await everywhere(self, request)
+        except UnknownOutcomeError as error:
+            raise error.__cause__ or error from None
+
+    patch.setattr(RingService, "_everywhere", frank)
+
+
+def new_shards_not_looked_for_after_a_setting(patch: pytest.MonkeyPatch) -> None:
     async def everywhere(self: RingService, request: Request[None]) -> None:
         first, *others = await self._shards.every()
         await first.service.call(request)
