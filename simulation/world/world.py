@@ -357,6 +357,7 @@ class World:
         """Somebody has it or may ask for it again, or it is too early to tell, or its process cannot know of it."""
         life = claim.life
         gone = life.dead or life.closing
+        rest_s = self.profile.settings.poll_max.total_seconds()
         return (
             claim.holder is not None
             or claim.promised
@@ -365,8 +366,9 @@ class World:
             or self._is_unreadable(claim)
             or life.may_have_tried(claim.batch[0], claim.landed_at)
             or self._is_awaited(claim)
-            # A call that lost every race for a commit, against others who are as busy, tries again a moment later.
-            or self.loop.time() - max(claim.landed_at, life.failed_at.get(claim.batch[0], 0.0)) < SETTLED_S / 2
+            or self.loop.time() - claim.landed_at < SETTLED_S / 2
+            # A commit that lost every race, against others that are as busy, is tried again after a rest.
+            or self.loop.time() - life.failed_at.get(claim.batch[0], 0.0) < rest_s + GRACE_S
         )
 
     def _is_unreadable(self, claim: Claim) -> bool:

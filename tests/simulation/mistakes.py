@@ -529,7 +529,7 @@ _TRIALS: list[_Row] = [
     (trial_mutations.purges_whose_payloads_cannot_be_looked_for_called_failed, DOCUMENT, FADING, Invariant.ABSENT),
     (trial_mutations.unread_claims_of_a_repeated_request_given_back, DOCUMENT, HAZY, Invariant.TOKENS),
     (trial_mutations.unread_claims_given_back_by_a_task_of_their_own, DOCUMENT, HAZY, Invariant.GIVEN_BACK),
-    (trial_mutations.claims_beside_a_missing_payload_left_to_their_leases, DAMAGED, ROUGH, Invariant.GIVEN_BACK),
+    (trial_mutations.claims_beside_a_missing_payload_left_to_their_leases, DAMAGED, IMPATIENT, Invariant.GIVEN_BACK),
     (
         trial_mutations.claims_beside_a_missing_payload_left_to_their_leases,
         DAMAGED_DOCUMENT,

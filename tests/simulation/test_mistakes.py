@@ -155,7 +155,7 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (STALLED, CALM),
         (FOREIGN, STORMY),
         (GUARDED, CALM),
-        (DAMAGED, ROUGH),
+        (DAMAGED, IMPATIENT),
         (DAMAGED_DOCUMENT, IMPATIENT),
     ],
     ids=lambda value: value.name,
