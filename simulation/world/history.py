@@ -130,6 +130,8 @@ class History:
         """The entrypoint and the zone of every job that came, by its id."""
         self.blobs: dict[str, bytes] = {}
         """Every large payload that was ever stored."""
+        self.gone: set[str] = of.gone if of else set()
+        """Those that a read found to be missing."""
         self.gates: list[Request] = of.gates if of else []
         self.zonings: dict[str, list[Request]] = of.zonings if of else {}
         """Who wanted to change the rules of a zone, by its name."""

@@ -92,6 +92,10 @@ class Layout:
     """Whether there are programs of other languages, and many who use the small API beside brokers."""
     moved: bool = False
     """Whether operators reschedule jobs."""
+    large: float = 0.0
+    """The least share of jobs whose payload lies beside the queue, in any weather."""
+    gone: float = 0.0
+    """The share of such payloads that are deleted by mistake."""
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
@@ -328,6 +332,10 @@ MOVED_RING = replace(LED_RING, name="moved-ring", moved=True)
 GUARDED = replace(SERVED, name="guarded", guarded=True, settings={"retention": timedelta(seconds=4)})
 """Tenants come through the door of a broker, with tokens that are limited, revoked, or none."""
 
+DAMAGED = replace(LOG, name="damaged", large=0.6, gone=0.3)
+DAMAGED_DOCUMENT = replace(DOCUMENT, name="damaged-document", large=0.6, gone=0.3)
+"""Most payloads lie beside the queue, and some of them are gone."""
+
 
 def _recover_either(objects: Mapping[str, Stored]) -> State:
     return _recover_document(objects) if _is_document(objects) else _recover_log(objects)
@@ -422,6 +430,8 @@ LAYOUTS = {
         MOVED,
         MOVED_DOCUMENT,
         MOVED_RING,
+        DAMAGED,
+        DAMAGED_DOCUMENT,
     )
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from casque.clock import Random
 from casque.codec.blobs import BLOBS
 from casque.errors import StorageError
-from casque.storage.port import Outcome, Read, Unknown
+from casque.storage.port import MISSING, Outcome, Read, Unknown
 from simulation.world.bucket import Bucket
 from simulation.world.profile import Fault
 
@@ -44,7 +44,7 @@ class Line:
         await self._reach(key)
         if self._is_unread(key):
             raise StorageError("slow down")
-        read = await _Fetch(self, lambda: self._settled(key) or self._bucket.get(key, unless)).sent()
+        read = await _Fetch(self, lambda: self._settled(key) or self._found(key, unless)).sent()
         if isinstance(read, Unknown):
             raise StorageError("the sync failed", read.cause)
         return read
@@ -67,6 +67,9 @@ class Line:
         unread = self.rng.random() < world.profile.unread
         world.faults[Fault.READ_FAILED] += unread
         return unread
+
+    def _found(self, key: str, unless: str | None) -> Read:
+        return MISSING if self.life.world.is_gone(key) else self._bucket.get(key, unless)
 
     def _delete(self, key: str) -> None:
         self._bucket.settle(key)

@@ -378,6 +378,8 @@ class LogOnlooker:
         h, head = self._h, self._head
         if key.startswith(ARCHIVE):
             self._shelves.deleted(key)
+        if key.startswith(BLOBS):
+            return  # perhaps before there is a head; a job that needs it is looked for by the caller
         if head is None or key == KEY:
             h.broken(Invariant.KEPT, f"{key} was deleted")
         if key.startswith("log/"):

@@ -50,6 +50,8 @@ class Fault(StrEnum):
     CALLER_LEFT = "caller left"
     SHARD_AWAY = "shard away"
     """For a while the store refuses whatever is asked of one shard, and says so."""
+    GONE = "payload gone"
+    """A large payload is deleted by mistake: every read of it finds nothing."""
     CUT = "connection cut"
     """Between a caller and a broker, or two brokers: each side finds out by itself."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from casque.codec.blobs import missing_blob
 from casque.codec.log import replay
 from casque.engine.ticker import SCHEDULE_HEADER, TICK_HEADER
 from casque.errors import CorruptQueueError
@@ -615,6 +616,8 @@ class _Step:
             self._check_tried(old, new, Ending.CRASHED if request.crashed and counts_crashes else Ending.FAILED)
         elif new.error != old.error and words.startswith("decline "):
             self._check_declined(old, new, h.requests[int(words.removeprefix("decline "))])
+        elif self._was_failed_unread(old, new):
+            self._check_unread(old, new)
         elif self._was_snoozed(old, new):
             self._check_tried(old, new, None)
             for request in h.concerning(old.id, Verb.SNOOZE, old.token):
@@ -637,6 +640,22 @@ class _Step:
             self._check_expired(old, ended_ms)
             self._check_left_alone(old, ended_ms)
             self._check_tried(old, new, Ending.CRASHED if counts_crashes else Ending.EXPIRED)
+
+    def _was_failed_unread(self, old: JobRecord, new: JobRecord) -> bool:
+        """Whether the queue itself failed it, because its payload is gone. Each time it says the same."""
+        if old.spec.blob not in self._h.gone:
+            return False
+        error = str(missing_blob(old))
+        return any((one.token, one.error) == (old.token, error) for one in new.tries)
+
+    def _check_unread(self, old: JobRecord, new: JobRecord) -> None:
+        holder = self._h.claims[old.token].holder
+        self._h.demand(
+            holder is None,
+            Invariant.TOKENS,
+            lambda: f"the queue failed job {old.id[:8]}, whose payload is gone, and {holder} received it",
+        )
+        self._check_tried(old, new, Ending.FAILED)
 
     def _was_snoozed(self, old: JobRecord, new: JobRecord) -> bool:
         return (

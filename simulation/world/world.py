@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from casque.clock import Random
+from casque.codec.blobs import BLOBS
 from casque.codec.head import KEY
 from casque.codec.ring import shard_prefix
 from casque.types import JobState
@@ -49,7 +50,11 @@ class World:
 
     def __init__(self, seed: int, profile: Profile, layout: Layout) -> None:
         self.seed = seed
-        self.profile = replace(profile, settings=replace(profile.settings, **layout.settings))
+        self.profile = replace(
+            profile,
+            settings=replace(profile.settings, **layout.settings),
+            large=max(profile.large, layout.large),
+        )
         self.layout = layout
         self.loop = VirtualLoop()
         self.loop.set_task_factory(task_factory)
@@ -241,6 +246,17 @@ class World:
     def is_away(self, key: str) -> bool:
         return bool(self._away) and key.startswith(self._away)
 
+    def is_gone(self, key: str) -> bool:
+        """Whether this is a large payload that was deleted by mistake. Its name decides, so that nothing is drawn that
+        others draw from."""
+        if not self.layout.gone or not key.startswith(BLOBS):
+            return False
+        gone = Random(f"{self.seed}/{key}").random() < self.layout.gone
+        if gone:
+            self.faults[Fault.GONE] += 1
+            self.history.gone.add(key)
+        return gone
+
     def _rejoin(self, node: Node) -> None:
         node.cut_off = False
 
@@ -341,16 +357,24 @@ class World:
         """Somebody has it or may ask for it again, or it is too early to tell, or its process cannot know of it."""
         life = claim.life
         gone = life.dead or life.closing
+        rest_s = self.profile.settings.poll_max.total_seconds()
         return (
             claim.holder is not None
             or claim.promised
             or gone
             or claim.batch in life.in_doubt
+            or self._is_unreadable(claim)
             or life.may_have_tried(claim.batch[0], claim.landed_at)
             or self._is_awaited(claim)
-            # A call that lost every race for a commit, against others who are as busy, tries again a moment later.
-            or self.loop.time() - max(claim.landed_at, life.failed_at.get(claim.batch[0], 0.0)) < SETTLED_S / 2
+            or self.loop.time() - claim.landed_at < SETTLED_S / 2
+            # A commit that lost every race, against others that are as busy, is tried again after a rest.
+            or self.loop.time() - life.failed_at.get(claim.batch[0], 0.0) < rest_s + GRACE_S
         )
+
+    def _is_unreadable(self, claim: Claim) -> bool:
+        """Whether its payload is gone: if the queue cannot fail the job, the lease runs out."""
+        record = self.history.record(claim.job_id)
+        return record is not None and record.spec.blob in self.history.gone
 
     def _is_awaited(self, claim: Claim) -> bool:
         """Whether it may be that of a direct call whose caller still waits: before such a call answers, it does its

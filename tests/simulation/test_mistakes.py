@@ -10,6 +10,8 @@ import pytest
 
 from simulation.world import CALM, ROUGH, Profile, simulate
 from simulation.world.layout import (
+    DAMAGED,
+    DAMAGED_DOCUMENT,
     DOCUMENT,
     FOREIGN,
     GUARDED,
@@ -153,6 +155,8 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (STALLED, CALM),
         (FOREIGN, STORMY),
         (GUARDED, CALM),
+        (DAMAGED, IMPATIENT),
+        (DAMAGED_DOCUMENT, IMPATIENT),
     ],
     ids=lambda value: value.name,
 )

@@ -15,6 +15,7 @@ from simulation.world import BRUTAL, CALM, PROFILES, ROUGH, Invariant, Profile, 
 from simulation.world.layout import (
     CONVERTING,
     COPIED,
+    DAMAGED,
     DOCUMENT,
     FLEET,
     FOREIGN,
@@ -37,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 CHUNK = 20
 every_layout = pytest.mark.parametrize(
     "layout",
-    [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING, WATCHED, FOREIGN, GUARDED],
+    [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING, WATCHED, FOREIGN, GUARDED, DAMAGED],
     ids=lambda layout: layout.name,
 )
 
@@ -108,6 +109,8 @@ SEEDS = {
     "moved": 4,
     "moved-document": 6,
     "moved-ring": 3,
+    "damaged": 5,
+    "damaged-document": 5,
 }
 
 
@@ -144,6 +147,7 @@ WORLDS = (
     (CALM, CONVERTING),
     (CALM, STALLED),
     (CALM, GUARDED),
+    (CALM, DAMAGED),
     (DISK, LOG),
     (STEPS, LOG),
     (TAKEOVER, LED),

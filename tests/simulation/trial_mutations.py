@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from casque.client import remote
 from casque.clock import Clock
 from casque.engine import embedded
 from casque.engine.embedded import EmbeddedService
-from casque.errors import CasqueError, InvalidInputError
+from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, JobNotFoundError, LeaseLostError
 from casque.journal.archive import ArchiveRetention
 from casque.journal.log.journal import LogJournal
 from casque.journal.port import Batch, Refreshed
@@ -22,7 +23,7 @@ from casque.ring.broker import RingBroker
 from casque.ring.members import _Seen
 from casque.ring.shards import in_time
 from casque.service import ShardService
-from casque.service.requests import Purge
+from casque.service.requests import Nack, Purge
 from casque.state import State
 from casque.types import JobRecord
 from casque.worker.claims import Claim
@@ -110,6 +111,29 @@ def claims_whose_payloads_cannot_be_read_called_failed(patch: pytest.MonkeyPatch
         return await with_payloads(self, blobs, claimed, request_id)
 
     patch.setattr(EmbeddedService, "_with_payloads", raising)
+
+
+def claims_beside_a_missing_payload_left_to_their_leases(patch: pytest.MonkeyPatch) -> None:
+    """The job whose payload is gone cannot be failed, and the other claims of its batch are forgotten."""
+    with_payloads = EmbeddedService._with_payloads
+
+    async def forgetful(self: EmbeddedService, blobs: Any, claimed: list[JobRecord], request_id: str | None) -> Any:
+        try:
+            fetched = await blobs.fetch(claimed)
+        except BaseException:
+            if request_id is None:
+                self._return_soon(claimed)
+            raise
+        there: list[JobRecord] = []
+        for job, found in zip(claimed, fetched, strict=True):
+            if not isinstance(found, CorruptQueueError):
+                there.append(job)
+                continue
+            with suppress(LeaseLostError, JobNotFoundError):
+                await self._executor.execute(Nack(job.id, job.token, backoff=self._backoff, error=str(found)))
+        return await with_payloads(self, blobs, there, request_id)
+
+    patch.setattr(EmbeddedService, "_with_payloads", forgetful)
 
 
 def unread_claims_of_a_repeated_request_given_back(patch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from casque.storage.memory import MemoryStore
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import Instead
 from casque.transport.http.client import HttpService
+from casque.transport.http.verbs import Verbs
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 from tests.integration.over_http.hosts import Leading, Refusing, embedded, over_http, pretending, serving
 
@@ -285,13 +286,14 @@ async def test_calls_of_a_server_that_stops_have_an_answer(queue: QueueService) 
             await waiting
 
 
-async def test_a_claim_that_is_being_written_when_the_server_stops_is_not_answered_with_nothing() -> None:
+async def claimed_while_stopping(wait_s: float) -> list[str]:
+    """Ids in the answer to a claim of job "a" that is being written when the server stops, and lands."""
     store = GatedStore(MemoryStore())
     async with Queue.open(store) as queue, serving(Leading(queue._service)) as server:
         await queue._service.enqueue([JobSpec("a", "send", b"")])
         async with HttpService(f"127.0.0.1:{server.port}") as remote:
             store.shut()
-            claiming = asyncio.create_task(remote.dequeue(entrypoints=None, limit=1, wait_s=5, request_id="r1"))
+            claiming = asyncio.create_task(remote.dequeue(entrypoints=None, limit=1, wait_s=wait_s, request_id="r1"))
             await store.arrived.wait()
             stopping = asyncio.create_task(server.stop(grace_s=20))
             while not server._leaving.is_set():
@@ -299,8 +301,33 @@ async def test_a_claim_that_is_being_written_when_the_server_stops_is_not_answer
             for _ in range(20):
                 await yield_once()
             store.open()
-            assert [job.id for job in await claiming] == ["a"]
+            answer = [job.id for job in await claiming]
             await stopping
+            found = await queue.find("a")
+            assert found is not None
+            assert found.state is JobState.RUNNING
+            return answer
+
+
+@pytest.mark.parametrize("wait_s", [0, 5])
+async def test_a_claim_that_is_being_written_when_the_server_stops_is_not_answered_with_nothing(wait_s: float) -> None:
+    assert await claimed_while_stopping(wait_s) == ["a"]
+
+
+async def test_a_stopping_server_that_answers_a_claim_with_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    until_leaving = Verbs._until_leaving
+
+    async def hasty(self: Verbs, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord]:
+        return await until_leaving(self, claiming) or []
+
+    monkeypatch.setattr(Verbs, "_until_leaving", hasty)
+
+    assert await claimed_while_stopping(wait_s=0) == []
+
+
+async def test_a_server_is_stopped_twice_at_once(queue: QueueService) -> None:
+    async with serving(Leading(queue)) as server:
+        await asyncio.gather(server.stop(grace_s=1), server.stop(grace_s=1))
 
 
 class Slow(Instead):

@@ -183,13 +183,15 @@ class HttpServer:
 
     async def stop(self, grace_s: float = 30.0) -> None:
         """Stop listening. Waiting claims return no jobs, feeds end, and other calls have the grace period to finish."""
-        if self._server is None or self._serving is None:
+        server, serving = self._server, self._serving
+        if server is None or serving is None:
             return
-        self._server.config.timeout_graceful_shutdown = grace_s  # type: ignore[assignment]  # a float does as well
-        self._server.should_exit = True
+        server.config.timeout_graceful_shutdown = grace_s  # type: ignore[assignment]  # a float does as well
+        server.should_exit = True
         self._leaving.set()
-        await self._serving
-        await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)
+        await serving
+        # Another call to stop may have finished by now.
+        await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
         self._server = self._serving = None
 
     # --- Routes ---
