@@ -185,14 +185,15 @@ class Life:
     def _small_queue(self, line: Line) -> BrokerQueue | DirectQueue:
         """The small API in the same process, as another writer."""
         parts = _WatchedParts(self, line, "small", None)
+        blobs = parts.blobs(tolerant=True)
         if self.rng.random() < 0.5:
             broker = BrokerQueue(line)
-            broker._parts, broker._blobs = parts, parts.blobs(tolerant=True)  # noqa: SLF001
+            broker._parts, broker._blobs = parts, blobs  # noqa: SLF001
             return broker
         direct = DirectQueue(line)
-        direct._parts = parts  # noqa: SLF001
+        direct._parts, direct._blobs = parts, blobs  # noqa: SLF001
         self.direct = parts.direct()
-        direct._embedded = EmbeddedService(self.direct, parts.settings, blobs=parts.blobs(tolerant=True))  # noqa: SLF001
+        direct._embedded = EmbeddedService(self.direct, parts.settings, blobs=blobs)  # noqa: SLF001
         return direct
 
     # --- Born, closed, killed ---

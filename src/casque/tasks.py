@@ -17,16 +17,20 @@ class Background:
     """Work that continues after its caller left. Holds its tasks until they end, which the loop does not."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: dict[asyncio.Future[Any], None] = {}
+        """In the order in which they began, so that a simulated run can be repeated."""
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def start(self, work: Awaitable[T]) -> asyncio.Future[T]:
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
         return task
+
+    def _forget(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.pop(task, None)
 
     async def ended(self, timeout_s: float | None = None) -> None:
         """Wait until all of it has ended, or the time is up. A cancelled caller does not cancel it."""
@@ -34,7 +38,7 @@ class Background:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
     def cancel(self) -> None:
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
 
 
