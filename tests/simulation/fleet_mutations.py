@@ -11,7 +11,7 @@ from casque.client import verbs
 from casque.engine.group import GroupCommit
 from casque.engine.operation import Operation
 from casque.errors import CasqueError
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.service.requests import GiveBack
 from casque.state import State, job_life, leases, settling
 from casque.state.events import Declined, Died
@@ -24,7 +24,7 @@ def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
 
     def outcome(one: Outcome, parts: Any) -> Outcome:
         made = whole(one, parts)
-        if not made.declined or made.delay_ms is not None:
+        if made.kind is not OutcomeKind.DECLINED or made.delay_ms is not None:
             return made
         return msgspec.structs.replace(made, backoff=verbs._backoff(parts.settings, parts.rng))
 
