@@ -156,7 +156,7 @@ def _end(job: JobRecord, outcome: Outcome, now_ms: int) -> Acked | Ended:
         case kinds.FAILED:
             return _failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
         case kinds.FINAL:
-            return Died(outcome.job_id, outcome.token, outcome.error)
+            return Died(outcome.job_id, outcome.token, outcome.error, Ending.FAILED)
         case kinds.CRASHED:
             counts = crash if job.spec.max_crashes is not None else _failure
             return counts(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
@@ -178,7 +178,7 @@ def _failure(
     job: JobRecord, error: str | None, delay_ms: int | None, backoff: Backoff | None, now_ms: int
 ) -> Died | Nacked:
     if is_exhausted(job):
-        return Died(job.spec.id, job.token, error)
+        return Died(job.spec.id, job.token, error, Ending.FAILED)
     if delay_ms is None:
         delay_ms = backoff.delay_ms(job.attempts) if backoff is not None else 0
     # Without a delay it is due a millisecond from now: behind what is due already, and still at once.
@@ -201,7 +201,7 @@ def _decline(job: JobRecord, outcome: Outcome, now_ms: int) -> Declined | Died:
     declines = job.declined + 1
     if declines >= DECLINES_MAX:
         why = f"no worker understood it: {declines} claims were given back; the last time: {outcome.error}"
-        return Died(outcome.job_id, outcome.token, why)
+        return Died(outcome.job_id, outcome.token, why, Ending.FAILED)
     delay_ms = outcome.delay_ms if outcome.delay_ms is not None else DECLINED_BACKOFF.delay_ms(declines)
     return Declined(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), outcome.error)
 

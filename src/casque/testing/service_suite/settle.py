@@ -6,6 +6,7 @@ import pytest
 
 from casque.errors import InvalidInputError, JobNotFoundError, JobStateError, LeaseLostError
 from casque.service import Outcome, OutcomeKind, QueueService
+from casque.state.job_life import LEASE_RAN_OUT
 from casque.testing.service_suite.jobs import LONG_S, UNICODE, a_claim, a_dead_job, a_job, assert_same
 from casque.types import Backoff, Ending, JobState
 
@@ -288,6 +289,24 @@ class SettleTests:
         revived = await service.retry(job.id)
         assert revived is not None
         assert (revived.attempts, revived.crashes) == (0, 0)
+
+    async def test_a_last_failure_in_the_words_of_a_lease_that_ran_out_is_a_failure(
+        self, service: QueueService
+    ) -> None:
+        last, final = [await a_claim(service, max_attempts=attempts) for attempts in (1, 9)]
+
+        await service.settle(
+            [
+                Outcome(last.id, last.token, error=LEASE_RAN_OUT),
+                Outcome(final.id, final.token, error=LEASE_RAN_OUT, how=OutcomeKind.FINAL),
+            ]
+        )
+
+        for job in (last, final):
+            dead = await service.find(job.id)
+            assert dead is not None
+            assert (dead.state, dead.error) == (JobState.DEAD, LEASE_RAN_OUT)
+            assert [tried.how for tried in dead.tries] == [Ending.FAILED]
 
     async def test_a_job_that_does_not_count_crashes_has_failed(self, service: QueueService) -> None:
         job = await a_claim(service, max_attempts=1)
