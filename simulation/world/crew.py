@@ -23,7 +23,7 @@ from casque.errors import (
     QueueReplacedError,
     UnknownOutcomeError,
 )
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.settings import milliseconds
 from casque.tasks import is_cancelled
 from casque.transport.tenants import prefix
@@ -756,14 +756,17 @@ class Crew:
             match verb:
                 case Verb.NACK:
                     error, delay_ms = f"nack {part.number}", rng.choice((None, 0, 1000))
-                    told.append(Outcome(job_id, token, error, delay_ms=delay_ms, crashed=crashed))
+                    how = OutcomeKind.CRASHED if crashed else None
+                    told.append(Outcome(job_id, token, error, delay_ms=delay_ms, how=how))
                 case Verb.SNOOZE:
-                    told.append(Outcome(job_id, token, delay_ms=rng.choice((None, 0, 1000)), snoozed=True))
+                    told.append(Outcome(job_id, token, delay_ms=rng.choice((None, 0, 1000)), how=OutcomeKind.SNOOZED))
                 case Verb.DECLINE:
                     delay_ms = rng.choice((None, None, 0, 500))
-                    told.append(Outcome(job_id, token, f"decline {part.number}", delay_ms=delay_ms, declined=True))
+                    told.append(
+                        Outcome(job_id, token, f"decline {part.number}", delay_ms=delay_ms, how=OutcomeKind.DECLINED)
+                    )
                 case Verb.WITHDRAW:
-                    told.append(Outcome(job_id, token, rng.choice((None, "withdrawn")), cancelled=True))
+                    told.append(Outcome(job_id, token, rng.choice((None, "withdrawn")), how=OutcomeKind.CANCELLED))
                 case _:
                     told.append(Outcome(job_id, token))
 

@@ -63,9 +63,10 @@ class Stories:
                     self._ended(job_id, segment.at, Ending.EXPIRED, LEASE_RAN_OUT)
                 case Crashed(job_id=job_id, error=error):
                     self._ended(job_id, segment.at, Ending.CRASHED, error)
-                case Died(job_id=job_id, error=error):
+                case Died(job_id=job_id, error=error, how=how):
                     finished.append(self.tries[job_id])
-                    self._ended(job_id, segment.at, Ending.EXPIRED if error == LEASE_RAN_OUT else Ending.FAILED, error)
+                    assert how is not None, "every writer here says it"
+                    self._ended(job_id, segment.at, how, error)
                 case Quarantined(job_id=job_id, error=error):
                     finished.append(self.tries[job_id])
                     self._ended(job_id, segment.at, Ending.CRASHED, error)

@@ -54,7 +54,7 @@ from casque.errors import (
     ZoneLeaseLostError,
     ZoneMovedError,
 )
-from casque.service import ArchivedAttempt, ArchivedJob, EventKind, Outcome, QueueEvent
+from casque.service import ArchivedAttempt, ArchivedJob, EventKind, Outcome, OutcomeKind, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.cloud_single import GCSStorage, S3Storage
 from casque.storage.single import InMemoryStorage, LocalFileSystemStorage, ObjectStoragePort
@@ -131,6 +131,7 @@ __all__ = [
     "NotUnderstoodError",
     "ObjectStoragePort",
     "Outcome",
+    "OutcomeKind",
     "PeekedZone",
     "Progress",
     "Queue",

@@ -1,5 +1,7 @@
 """The log that is kept in casque-0.1-log/, and how it was made. In casque-0.1-log-tries/ is what of it looks different
-since jobs keep the attempts that came to nothing: the snapshots, and the head that names them.
+since jobs keep the attempts that came to nothing: the snapshots, and the head that names them. In
+casque-0.1-log-deaths/ is what looks different since a death says how the last attempt ended: the segments from the
+first death on, each of which names the one before it, and the later snapshot.
 
 `python tests/compat/casque_log_side.py DIRECTORY` writes it anew with the casque at hand. Never over the kept one: that
 is what a released casque wrote, and what every later one has to read. What went in is all here, spelled out event by
@@ -50,7 +52,7 @@ from casque.state import (
     Revived,
     State,
 )
-from casque.types import JobSpec
+from casque.types import Ending, JobSpec
 
 START_MS = 1_790_000_000_000
 QUEUE_ID = "6f1ed002-ab55-4591-91e8-fdf0a8f19d1c"
@@ -110,8 +112,9 @@ HISTORY: list[Commit] = [
 ]
 
 
-def objects(*, tries: bool = True) -> dict[str, bytes]:
-    """Every object of the queue by its key; without `tries` as they were before jobs kept them."""
+def objects(*, tries: bool = True, deaths: bool = True) -> dict[str, bytes]:
+    """Every object of the queue by its key; without `tries` as they were before jobs kept them, without `deaths` as
+    they were before these said how the last attempt ended."""
     made: dict[str, bytes] = {}
     state, tip, refs = State(Limits()), Tip(), []
     for position, (writer, batch, epoch, events) in enumerate(HISTORY, 1):
@@ -123,7 +126,7 @@ def objects(*, tries: bool = True) -> dict[str, bytes]:
             batch=batch,
             prev=tip.chain,
             at_ms=START_MS + position * 1000,
-            events=list(events),
+            events=[said(event) if deaths else as_it_was(event) for event in events],
         )
         made[segment_key(position)] = body
         segment = decode_segment(body, queue_id=QUEUE_ID, position=position, prev=tip.chain)
@@ -138,6 +141,16 @@ def objects(*, tries: bool = True) -> dict[str, bytes]:
             refs.append(SnapshotRef(position, key, digest(made[key]), size, START_MS + position * 1000 + 7))
     made["queue.json"] = encode_head(head(refs))
     return made
+
+
+def said(event: Event) -> Event:
+    """As it is written today."""
+    return replace(event, how=Ending.FAILED) if isinstance(event, Died) else event
+
+
+def as_it_was(event: Event) -> Any:
+    """As it was written before deaths said how: without the field, where today's encoder writes null."""
+    return ["died", event.job_id, event.token, event.error] if isinstance(event, Died) else event
 
 
 def snapshot(view: View, *, in_parts: bool) -> dict[str, bytes]:

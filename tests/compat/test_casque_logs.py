@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ from casque.codec.log import (
 from casque.codec.snapshot import decode_snapshot
 from casque.environment import Environment
 from casque.journal.verify import Verifier
-from casque.state import Acked, Event, Limits, State
+from casque.state import Acked, Added, Claimed, Died, Event, Limits, State
 from casque.state.job_life import LEASE_RAN_OUT
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
-from casque.types import Attempt, Ending
+from casque.types import Attempt, Ending, JobSpec
 
 HERE = Path(__file__).parent
 DIRECTORY = HERE / "casque-0.1-log"
@@ -44,6 +45,7 @@ OBJECTS = sorted(
 )
 TOLD = HERE / "casque-0.1-log-tries"
 RETOLD = sorted(str(path.relative_to(TOLD)) for path in TOLD.rglob("*") if path.is_file())
+DEATHS = HERE / "casque-0.1-log-deaths"
 SEGMENTS = [key for key in OBJECTS if key.startswith("log/")]
 
 
@@ -69,6 +71,11 @@ def retold(key: str) -> bytes:
     return (TOLD / key).read_bytes() if key in RETOLD else kept(key)
 
 
+def said(key: str) -> bytes:
+    """The same, as it is written since deaths say how the last attempt ended."""
+    return (DEATHS / key).read_bytes() if (DEATHS / key).exists() else retold(key)
+
+
 def without_tries(state: State) -> State:
     state.jobs.update({job_id: replace(job, tries=()) for job_id, job in state.jobs.items()})
     return state
@@ -85,9 +92,9 @@ def opened(store: MemoryStore, **more: Any) -> Queue[bytes]:
     return Queue.open(store, clock=ManualClock(side.START_MS + 60_000), rng=Random(1), **more)
 
 
-def replayed(state: State, chain: str) -> State:
+def replayed(state: State, chain: str, read: Callable[[str], bytes] = kept) -> State:
     for position in range(state.position + 1, len(SEGMENTS) + 1):
-        body = kept(segment_key(position))
+        body = read(segment_key(position))
         replay(state, decode_segment(body, queue_id=side.QUEUE_ID, position=position, prev=chain))
         chain = digest(body)
     return state
@@ -246,13 +253,63 @@ def test_an_ack_from_before_there_were_results_is_read() -> None:
     assert msgspec.json.encode(Acked("job-4", 2, b"fine")) == b'["acked","job-4",2,"ZmluZQ=="]'
 
 
+def test_a_death_from_before_it_said_how_is_told_by_its_error() -> None:
+    for error, how in (("boom", Ending.FAILED), (None, Ending.FAILED), (LEASE_RAN_OUT, Ending.EXPIRED)):
+        old = msgspec.json.decode(msgspec.json.encode(["died", "job", 1, error]), type=Event)
+        assert old == Died("job", 1, error)
+        assert ended(old) is how
+
+
+DIED: dict[bytes, Died] = {
+    b'["died","job",1,"no such user","failed"]': Died("job", 1, "no such user", Ending.FAILED),
+    b'["died","job",1,null,"failed"]': Died("job", 1, None, Ending.FAILED),
+    b'["died","job",1,"the lease ran out: its worker stopped sending heartbeats","expired"]': Died(
+        "job", 1, "the lease ran out: its worker stopped sending heartbeats", Ending.EXPIRED
+    ),
+    b'["died","job",1,"the lease ran out: its worker stopped sending heartbeats","failed"]': Died(
+        "job", 1, "the lease ran out: its worker stopped sending heartbeats", Ending.FAILED
+    ),
+}
+
+
+@pytest.mark.parametrize("stored", DIED)
+def test_a_death_that_says_how_is_read_and_written_as_it_was_and_its_error_decides_nothing(stored: bytes) -> None:
+    event = msgspec.json.decode(stored, type=Event)
+    assert event == DIED[stored]
+    assert msgspec.json.encode(event) == stored
+    assert ended(event) is DIED[stored].how
+
+
+def ended(event: Event) -> Ending:
+    """How the job's last attempt ended, by this event."""
+    state = State(Limits())
+    before: list[Event] = [Added(JobSpec("job", "send", b""), 1, 1), Claimed("job", 1, 1000, "w")]
+    state.replay([*before, event], writer="w", batch=1, at_ms=1)
+    [tried] = state.jobs["job"].tries
+    return tried.how
+
+
+def test_the_log_is_the_same_queue_whether_its_deaths_say_how_or_not() -> None:
+    assert state_digest(replayed(State(Limits()), "", said)) == state_digest(replayed(State(Limits()), ""))
+    head = decode_head("queue.json", said("queue.json"))
+    assert head.snapshot is not None
+    for ref in (*head.kept, head.snapshot):
+        state, tip = decode_snapshot(ref, said(ref.key), queue_id=side.QUEUE_ID, limits=Limits(), read=said)
+        assert state_digest(replayed(state, tip.chain, said)) == state_digest(replayed(State(Limits()), ""))
+
+
+async def test_the_log_whose_deaths_say_how_can_be_verified() -> None:
+    await verified(await store_of(**{key: said(key) for key in OBJECTS}))
+
+
 # --- Written ---
 
 
 @pytest.mark.parametrize("key", OBJECTS)
 def test_the_same_input_makes_the_same_bytes(key: str) -> None:
-    assert side.objects()[key] == retold(key)
-    assert side.objects(tries=False)[key] == kept(key)
+    assert side.objects()[key] == said(key)
+    assert side.objects(deaths=False)[key] == retold(key)
+    assert side.objects(deaths=False, tries=False)[key] == kept(key)
 
 
 def test_the_same_heads_make_the_same_bytes() -> None:
@@ -264,6 +321,7 @@ def test_what_was_read_is_written_as_it_was() -> None:
     for position, key in enumerate(SEGMENTS, 1):
         segment = decode_segment(kept(key), queue_id=side.QUEUE_ID, position=position, prev=chain)
         fields = {name: getattr(segment, name) for name in segment.__struct_fields__ if name not in ("format", "at")}
+        fields["events"] = [side.as_it_was(event) for event in segment.events]
         assert encode_segment(**fields, at_ms=segment.at) == kept(key)
         chain = digest(kept(key))
     head = decode_head("queue.json", kept("queue.json"))

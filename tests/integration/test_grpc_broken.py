@@ -578,9 +578,9 @@ async def test_answers_that_are_no_answers_are_an_unknown_outcome() -> None:
 
 
 async def test_a_broker_of_another_release_is_recognised_before_anything_is_sent() -> None:
-    async with a_liar(lambda context: context.read(), ("casque-exchange", "1")) as client:
+    async with a_liar(lambda context: context.read(), ("casque-exchange", "2")) as client:
         with pytest.raises(
-            BrokerUnreachableError, match=r"another release of casque \(Exchange 1, and this client speaks 2\)"
+            BrokerUnreachableError, match=r"another release of casque \(Exchange 2, and this client speaks 3\)"
         ):
             await client.ack("job-1")
 

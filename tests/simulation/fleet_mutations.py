@@ -11,11 +11,11 @@ from casque.client import verbs
 from casque.engine.group import GroupCommit
 from casque.engine.operation import Operation
 from casque.errors import CasqueError
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.service.requests import GiveBack
 from casque.state import State, job_life, leases, settling
 from casque.state.events import Declined, Died
-from casque.types import JobRecord
+from casque.types import Ending, JobRecord
 
 
 def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
 
     def outcome(one: Outcome, parts: Any) -> Outcome:
         made = whole(one, parts)
-        if not made.declined or made.delay_ms is not None:
+        if made.kind is not OutcomeKind.DECLINED or made.delay_ms is not None:
             return made
         return msgspec.structs.replace(made, backoff=verbs._backoff(parts.settings, parts.rng))
 
@@ -54,7 +54,7 @@ def declined_jobs_are_dead_at_once(patch: pytest.MonkeyPatch) -> None:
     """As it was: the first worker that does not understand a job ends it."""
 
     def decline(_job: JobRecord, outcome: Outcome, _now_ms: int) -> Died:
-        return Died(outcome.job_id, outcome.token, outcome.error)
+        return Died(outcome.job_id, outcome.token, outcome.error, Ending.FAILED)
 
     patch.setattr(settling, "_decline", decline)
 

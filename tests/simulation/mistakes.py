@@ -235,6 +235,8 @@ _RULES: list[_Row] = [
     (mutations.tries_lost_by_the_next_claim, DOCUMENT, STORMY, Invariant.TRIES),
     (mutations.tries_lost_by_the_next_claim, LOG, STORMY, Invariant.TRIES),
     (mutations.claims_that_are_given_back_counted_as_tries, LOG, CALM, Invariant.TRIES),
+    (mutations.last_leases_that_ran_out_told_as_failures, DOCUMENT, STORMY, Invariant.TRIES),
+    (mutations.last_leases_that_ran_out_told_as_failures, LOG, STORMY, Invariant.TRIES),
     (mutations.gates_not_heeded_by_whoever_claims, LOG, CALM, Invariant.GATES),
     (mutations.gates_not_heeded_by_whoever_adds, LED, CALM, Invariant.GATES),
     (mutations.crashes_counted_as_attempts, DOCUMENT, CALM, Invariant.COUNTED),

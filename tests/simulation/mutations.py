@@ -28,6 +28,7 @@ from casque.service.requests import Ack, Dequeue, GiveBack, Settle
 from casque.state import (
     Beaten,
     Crashed,
+    Died,
     Observed,
     ObservedZone,
     Returned,
@@ -39,6 +40,7 @@ from casque.state import (
     answers,
     job_life,
     job_table,
+    leases,
     schedules,
     settling,
     vigils,
@@ -181,6 +183,13 @@ def claims_that_are_given_back_counted_as_tries(patch: pytest.MonkeyPatch) -> No
         state.jobs[event.job_id] = msgspec.structs.replace(state.jobs[event.job_id], tries=tries)
 
     patch.setattr(job_life, "apply_returned", counting)
+
+
+def last_leases_that_ran_out_told_as_failures(patch: pytest.MonkeyPatch) -> None:
+    def died(job_id: str, token: int, error: str | None, _how: Ending) -> Died:
+        return Died(job_id, token, error, Ending.FAILED)
+
+    patch.setattr(leases, "Died", died)
 
 
 def gates_not_heeded_by_whoever_claims(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from casque import CasqueError, JobState, NewJob, Outcome, Queue
+from casque import CasqueError, JobState, NewJob, Outcome, OutcomeKind, Queue
 from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random
 from casque.service import Lease
@@ -122,11 +122,11 @@ class GeneratedHistory:
             "done": (6, {"result": rng.choice((None, b"", b"sent"))}),
             "failed": (5, {"error": error or "again", "delay_ms": rng.choice((None, 0, 5_000, 60_000))}),
             "backs off": (2, {"error": error or "again", "backoff": Backoff(1_000, 60_000)}),
-            "dead": (1, {"error": error or "never", "final": True}),
-            "crashed": (3, {"error": error or "killed", "crashed": True}),
-            "snoozed": (4, {"delay_ms": rng.choice((0, 1_000, 60_000, 7_000_000)), "snoozed": True}),
-            "withdrawn": (1, {"error": error, "cancelled": True}),
-            "declined": (2, {"error": error or "unknown", "declined": True}),
+            "dead": (1, {"error": error or "never", "how": OutcomeKind.FINAL}),
+            "crashed": (3, {"error": error or "killed", "how": OutcomeKind.CRASHED}),
+            "snoozed": (4, {"delay_ms": rng.choice((0, 1_000, 60_000, 7_000_000)), "how": OutcomeKind.SNOOZED}),
+            "withdrawn": (1, {"error": error, "how": OutcomeKind.CANCELLED}),
+            "declined": (2, {"error": error or "unknown", "how": OutcomeKind.DECLINED}),
         }
         [said] = rng.choices([said for _, said in ways.values()], [weight for weight, _ in ways.values()])
         assert one.token is not None

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from casque import JobState, NewJob, Outcome, Queue
+from casque import JobState, NewJob, Outcome, OutcomeKind, Queue
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.client.staging import StagedJobs, Stager
@@ -100,11 +100,11 @@ async def complete(url: str, clock: ManualClock) -> None:
 async def _end_in_other_ways(q: Queue[bytes], clock: ManualClock) -> None:
     """Outcomes that are neither done nor failed, and jobs that change while they wait or run."""
     ways: dict[str, dict[str, Any]] = {
-        "snoozed": {"delay_ms": 1000, "snoozed": True},
-        "declined": {"error": "TypeError: unknown argument", "declined": True},
-        "crashed": {"error": "WorkerDied: killed", "crashed": True},
-        "withdrawn": {"error": "not needed", "cancelled": True},
-        "died": {"error": "ValueError: never", "final": True},
+        "snoozed": {"delay_ms": 1000, "how": OutcomeKind.SNOOZED},
+        "declined": {"error": "TypeError: unknown argument", "how": OutcomeKind.DECLINED},
+        "crashed": {"error": "WorkerDied: killed", "how": OutcomeKind.CRASHED},
+        "withdrawn": {"error": "not needed", "how": OutcomeKind.CANCELLED},
+        "died": {"error": "ValueError: never", "how": OutcomeKind.FINAL},
     }
     for way, said in ways.items():
         await q.enqueue(way, b"", max_crashes=2)
@@ -113,7 +113,7 @@ async def _end_in_other_ways(q: Queue[bytes], clock: ManualClock) -> None:
     for _ in range(2):  # the second crash is one too many
         await clock.advance(7200)
         for job in await q.dequeue("crashed"):
-            await q.settle([Outcome(job.id, job.token, "WorkerDied: killed", crashed=True)])
+            await q.settle([Outcome(job.id, job.token, "WorkerDied: killed", how=OutcomeKind.CRASHED)])
     await q.enqueue("moved", b"")
     [job] = await q.dequeue("moved")
     await q.heartbeats([Lease(job.id, job.token, Progress(1, 2, "half"))])
@@ -152,10 +152,10 @@ async def _take_detours(q: Queue[bytes], clock: ManualClock) -> None:
 async def _detour(q: Queue[bytes], job_id: str, entrypoint: str, step: str) -> None:
     said: dict[str, dict[str, Any]] = {
         "fail": {"error": "ValueError: 1"},
-        "die": {"error": "KeyError: 2", "final": True},
-        "crash": {"error": "killed", "crashed": True},
-        "snooze": {"delay_ms": 30_000, "snoozed": True},
-        "withdraw": {"cancelled": True},
+        "die": {"error": "KeyError: 2", "how": OutcomeKind.FINAL},
+        "crash": {"error": "killed", "how": OutcomeKind.CRASHED},
+        "snooze": {"delay_ms": 30_000, "how": OutcomeKind.SNOOZED},
+        "withdraw": {"how": OutcomeKind.CANCELLED},
         "done": {},
     }
     match step:

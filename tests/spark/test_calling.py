@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from casque import InvalidInputError, Job, Outcome, Queue
+from casque import InvalidInputError, Job, Outcome, OutcomeKind, Queue
 from casque.clock import SystemClock
 from casque.spark.work.calling import Caller, Calling, Loading, by_name
 from casque.spark.work.options import Kind
@@ -210,7 +210,7 @@ async def test_jobs_travel_as_the_queue_keeps_them() -> None:
 async def test_jobs_that_are_simply_done_need_no_answer_and_one_that_is_not_makes_all_of_them_be_named() -> None:
     done = [Outcome("a", 1), Outcome("b", 2)]
     assert answer_packed(Answer(done)) == b""
-    told = [*done, Outcome("c", 3, "broken", delay_ms=5, final=True), Outcome("d", 4, result=b"!")]
+    told = [*done, Outcome("c", 3, "broken", delay_ms=5, how=OutcomeKind.FINAL), Outcome("d", 4, result=b"!")]
     assert answer_unpacked(answer_packed(Answer(told))) == Answer(told)
     assert answer_unpacked(answer_packed(Answer(done, [2], [3, 4]))) == Answer(done, [2], [3, 4])
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from benchmarks.spark_pipeline import History
-from casque import Outcome, Queue, SyncQueue
+from casque import Outcome, OutcomeKind, Queue, SyncQueue
 from casque.cli.main import app
 from casque.clock import Random
 from casque.codec.archive import Range, archive_key, hour_of
@@ -448,7 +448,7 @@ def test_waits_of_jobs_that_were_put_off_and_tried_often_and_percentiles_of_two(
         async with Queue.open(url, clock=clock, rng=Random(1)) as queue:
             await queue.enqueue("snoozed", b"")
             [job] = await queue.dequeue("snoozed")
-            await queue.settle([Outcome(job.id, job.token, delay_ms=600_000, snoozed=True)])
+            await queue.settle([Outcome(job.id, job.token, delay_ms=600_000, how=OutcomeKind.SNOOZED)])
             await clock.advance(600)
             [job] = await queue.dequeue("snoozed")
             await job.ack()

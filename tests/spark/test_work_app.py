@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from casque import App, Cancel, InvalidInputError, JobContext, JobState, Queue, Snooze, SyncQueue
 from casque.clock import SystemClock
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.spark import process
 from casque.spark.work.calling import Loading
 from casque.spark.work.functions import Crew, functions_of, load
@@ -91,7 +91,7 @@ async def test_results_are_those_that_a_worker_of_the_app_keeps() -> None:
     )
     assert plain.result == b'{"number":1,"items":1,"fast":false}'
     assert str(fast.error).startswith("ValueError: nothing to ship\n")
-    assert (fast.delay_ms, fast.final) == (7000, False), "after the back-off of its function"
+    assert (fast.delay_ms, fast.kind) == (7000, OutcomeKind.FAILED), "after the back-off of its function"
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -103,10 +103,12 @@ async def test_functions_put_off_call_off_and_take_too_long(concurrency: int) ->
         ("ship", b'{"order": 7}'),
         concurrency=concurrency,
     )
-    assert put_off == Outcome(put_off.job_id, put_off.token, delay_ms=30_000, snoozed=True)
-    assert called_off == Outcome(called_off.job_id, called_off.token, "attempt 1 of withdrawn", cancelled=True)
+    assert put_off == Outcome(put_off.job_id, put_off.token, delay_ms=30_000, how=OutcomeKind.SNOOZED)
+    assert called_off == Outcome(
+        called_off.job_id, called_off.token, "attempt 1 of withdrawn", how=OutcomeKind.CANCELLED
+    )
     assert str(slow.error).startswith("TimeoutError: the handler took longer than its 0.05 s")
-    assert (wrong.declined, wrong.final, wrong.crashed) == (True, False, False), "another release may understand it"
+    assert wrong.kind is OutcomeKind.DECLINED, "another release may understand it"
     assert "order" in str(wrong.error)
 
 
@@ -114,7 +116,7 @@ async def test_a_function_that_takes_its_own_process_with_it_crashes_alone() -> 
     crashed, well, also = await outcomes(
         ("crash", b'{"how": "badly"}'), ("crash", b'{"how": "well"}'), ("crash", b'{"how": "well"}')
     )
-    assert crashed.crashed
+    assert crashed.kind is OutcomeKind.CRASHED
     assert crashed.delay_ms is not None
     assert 0 < crashed.delay_ms <= 5000
     assert "was killed by SIGKILL" in str(crashed.error)

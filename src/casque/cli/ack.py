@@ -12,7 +12,7 @@ from casque.cli.output import answer
 from casque.cli.target import QueueTarget
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
-from casque.service import Lease, Outcome
+from casque.service import Lease, Outcome, OutcomeKind
 
 JobId = Annotated[str | None, typer.Argument(metavar="ID", help="The job that was claimed.", show_default=False)]
 Token = Annotated[
@@ -85,7 +85,7 @@ def nack(
             await q.nack(lease.job_id, lease.token, delay=pause, error=error)
             return
         assert lease.token is not None
-        [refused] = await q.settle([Outcome(lease.job_id, lease.token, error=error or "given up", final=True)])
+        [refused] = await q.settle([Outcome(lease.job_id, lease.token, error or "given up", how=OutcomeKind.FINAL)])
         if refused is not None:
             raise refused
 

@@ -318,8 +318,8 @@ class SyncVerbs(Blocking[T], Generic[T]):
         self, outcomes: Iterable[SyncJob[T] | Outcome], *, request_id: str | None = None
     ) -> list[CasqueError | None]:
         """Many acks and nacks in one commit. A claimed job means its ack; an `Outcome` without an error is an ack, and
-        with one a nack, after its `delay_ms`, or after the queue's back-off; with `final` the job is dead at once. An
-        `Outcome` may also say that the worker `crashed`, or that the job is to be `snoozed` or `cancelled`."""
+        with one a nack, after its `delay_ms`, or after the queue's back-off. `how` says what else became of the job:
+        `OutcomeKind.FINAL`, it is dead at once; `CRASHED`, `SNOOZED`, `CANCELLED` or `DECLINED`."""
         return self._wait(
             self._queue.settle(
                 [one.job if isinstance(one, SyncJob) else one for one in outcomes], request_id=request_id

@@ -13,7 +13,7 @@ from casque.client.job import Job
 from casque.clock import Random
 from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import Outcome, QueueService, check_outcome, is_silent_ack, requests
+from casque.service import FAILURES, Outcome, QueueService, check_outcome, is_silent_ack, requests
 from casque.settings import QueueSettings, milliseconds
 from casque.types import Backoff
 
@@ -73,8 +73,8 @@ class LeaseVerbs:
         self, outcomes: Iterable[Job[Any] | Outcome], *, request_id: str | None = None
     ) -> list[CasqueError | None]:
         """Many acks and nacks in one commit. A claimed job means its ack; an `Outcome` without an error is an ack, and
-        with one a nack, after its `delay_ms`, or after the queue's back-off; with `final` the job is dead at once. An
-        `Outcome` may also say that the worker `crashed`, or that the job is to be `snoozed` or `cancelled`.
+        with one a nack, after its `delay_ms`, or after the queue's back-off. `how` says what else became of the job:
+        `OutcomeKind.FINAL`, it is dead at once; `CRASHED`, `SNOOZED`, `CANCELLED` or `DECLINED`.
 
         Returns one entry per outcome, in order: None if it was carried out, or the error that it would raise alone,
         JobNotFoundError or LeaseLostError. A refused outcome does not affect the others. With a `request_id` the call
@@ -124,7 +124,7 @@ def _outcome(given: Any, parts: Environment) -> Outcome:
     backoff = one.backoff
     if backoff is not None:
         checks.backoff(backoff)
-    elif one.delay_ms is None and not (one.cancelled or one.declined):
+    elif one.delay_ms is None and one.kind in FAILURES:
         backoff = _backoff(parts.settings, parts.rng)
     return msgspec.structs.replace(one, error=checks.error_text(one.error), backoff=backoff)
 

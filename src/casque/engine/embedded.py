@@ -32,7 +32,7 @@ from casque.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from casque.service import ArchivedJob, Outcome, QueueEvent, QueueService, Stats, requests
+from casque.service import ArchivedJob, Outcome, OutcomeKind, QueueEvent, QueueService, Stats, requests
 from casque.service.requests import (
     Ack,
     Admit,
@@ -528,7 +528,7 @@ def _since_ms(name: str, state: State, now_ms: int) -> int:
 
 def _ends(outcome: Outcome) -> bool:
     """True if this outcome removes the job from the queue."""
-    return outcome.cancelled or (outcome.error is None and outcome.plain)
+    return outcome.kind in (OutcomeKind.DONE, OutcomeKind.CANCELLED)
 
 
 def _is_what_was_put(job: JobRecord, named: JobSpec) -> bool:

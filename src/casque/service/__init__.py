@@ -10,11 +10,12 @@ from casque.service.answers import (
     ZoneOrKey,
 )
 from casque.service.hosts import Host, RingHost, Role, Standing
-from casque.service.outcomes import Lease, Outcome, check_outcome, is_silent_ack
+from casque.service.outcomes import FAILURES, Lease, Outcome, OutcomeKind, check_outcome, is_silent_ack
 from casque.service.queue import QueueService, ScopedService, ShardService
 from casque.service.requests import Request, Scope
 
 __all__ = [
+    "FAILURES",
     "ArchivedAttempt",
     "ArchivedJob",
     "EventKind",
@@ -22,6 +23,7 @@ __all__ = [
     "Known",
     "Lease",
     "Outcome",
+    "OutcomeKind",
     "QueueEvent",
     "QueueService",
     "Request",

@@ -18,7 +18,7 @@ import msgspec
 from casque import checks
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ScheduleNotFoundError
 from casque.service.answers import Known, Stats, ZoneOrKey
-from casque.service.outcomes import Lease, Outcome
+from casque.service.outcomes import Lease, Outcome, OutcomeKind
 from casque.types import (
     Admission,
     Backoff,
@@ -187,6 +187,18 @@ class Nack(Request[JobRecord | None], frozen=True, tag="nack"):
         return self.job_id, self.token
 
 
+_FLAGS: dict[OutcomeKind | None, tuple[bool, bool, bool, bool]] = {
+    how: (
+        how is OutcomeKind.CRASHED,
+        how is OutcomeKind.SNOOZED,
+        how is OutcomeKind.CANCELLED,
+        how is OutcomeKind.DECLINED,
+    )
+    for how in (None, *OutcomeKind)
+}
+"""An outcome's kind as fingerprints have it, which are stored: a flag each."""
+
+
 class Settle(Request[list[CasqueError | None]], frozen=True, tag="settle"):
     """Ack and nack many jobs in one commit. One answer per outcome: None if it was carried out, or the error of its ack
     or nack, which does not affect the others."""
@@ -199,7 +211,7 @@ class Settle(Request[list[CasqueError | None]], frozen=True, tag="settle"):
 
     def asked(self) -> object:
         # Without tokens: a border replaces those of other callers' jobs, as long as it can see the jobs.
-        return [(o.job_id, o.error is None, o.crashed, o.snoozed, o.cancelled, o.declined) for o in self.outcomes]
+        return [(o.job_id, o.error is None, *_FLAGS[o.how]) for o in self.outcomes]
 
 
 class Heartbeat(Request[JobRecord], frozen=True, tag="heartbeat"):

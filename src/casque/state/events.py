@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.types import Gate, JobSpec, Progress, ScheduleSpec, StagedPart, ZoneRules
+from casque.types import Ending, Gate, JobSpec, Progress, ScheduleSpec, StagedPart, ZoneRules
 
 
 class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added"):
@@ -110,6 +110,8 @@ class Died(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="died"):
     job_id: str
     token: int
     error: str | None = None
+    how: Ending | None = None
+    """How its last attempt ended: it failed, or its lease ran out. None in events of older releases."""
 
 
 class Quarantined(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="quarantined"):

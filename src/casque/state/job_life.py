@@ -210,9 +210,12 @@ def ack_run(state: State, outcomes: Sequence[Outcome], jobs: list[JobRecord], at
 
 
 def apply_died(state: State, event: Died, at_ms: int) -> None:
-    # Nothing but the text tells a last lease that ran out from a last attempt that failed.
-    how = Ending.EXPIRED if event.error == LEASE_RAN_OUT else Ending.FAILED
-    _die(state, state.jobs[event.job_id], how, event.error, at_ms)
+    _die(state, state.jobs[event.job_id], event.how or _how_it_died(event.error), event.error, at_ms)
+
+
+def _how_it_died(error: str | None) -> Ending:
+    """For events of older releases, in which the text alone distinguishes a lease that ran out from a failure."""
+    return Ending.EXPIRED if error == LEASE_RAN_OUT else Ending.FAILED
 
 
 def apply_quarantined(state: State, event: Quarantined, at_ms: int) -> None:

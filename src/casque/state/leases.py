@@ -10,7 +10,7 @@ from casque.state.events import Died, Expired, ZoneExpired
 from casque.state.facet import Methods
 from casque.state.job_life import LEASE_RAN_OUT
 from casque.state.settling import crash, is_exhausted
-from casque.types import JobRecord, JobState, ZoneLease
+from casque.types import Ending, JobRecord, JobState, ZoneLease
 
 if TYPE_CHECKING:
     from casque.state.machine import State
@@ -60,7 +60,7 @@ def end_lease(state: State, job: JobRecord, now_ms: int) -> None:
     if job.spec.max_crashes is not None:
         state.happen(crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
     elif is_exhausted(job):
-        state.happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
+        state.happen(Died(job.spec.id, job.token, LEASE_RAN_OUT, Ending.EXPIRED), now_ms)
     else:
         state.happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
 

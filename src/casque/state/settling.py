@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError
-from casque.service import Outcome
+from casque.service import FAILURES, Outcome
+from casque.service import outcomes as kinds
 from casque.service.requests import Ack, GiveBack, Heartbeat, Nack, Settle
 from casque.state.commands import ReturnUnseen
 from casque.state.events import (
@@ -124,7 +125,7 @@ def _all_done(state: State, outcomes: Sequence[Outcome], reach: Reach | None) ->
     for job, outcome in zip(map(state.jobs.get, ids), outcomes, strict=True):
         if job is None or job.token != outcome.token or job.state is not RUNNING:
             return None
-        if outcome.error is not None or not outcome.plain:
+        if outcome.error is not None or outcome.how is not None:
             return None
         if reach is not None and not reach.has(job.spec):
             return None
@@ -149,29 +150,25 @@ def _settle_each(
 
 
 def _end(job: JobRecord, outcome: Outcome, now_ms: int) -> Acked | Ended:
-    if not outcome.plain:
-        return _other_end(job, outcome, now_ms)
-    if outcome.error is None:
-        return Acked(outcome.job_id, outcome.token, outcome.result)
-    if outcome.final:
-        return Died(outcome.job_id, outcome.token, outcome.error)
-    return _failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
-
-
-def _other_end(job: JobRecord, outcome: Outcome, now_ms: int) -> Ended:
-    """Neither done nor simply failed."""
-    if outcome.declined:
-        return _decline(job, outcome, now_ms)
-    if outcome.snoozed:
-        delay_ms = outcome.delay_ms or 0
-        return Snoozed(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), delay_ms > 0)
-    if outcome.cancelled:
-        return Withdrawn(outcome.job_id, outcome.token, outcome.error)
-    if outcome.final:
-        return Died(outcome.job_id, outcome.token, outcome.error)
-    if job.spec.max_crashes is None:
-        return _failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
-    return crash(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
+    match outcome.kind:
+        case kinds.DONE:
+            return Acked(outcome.job_id, outcome.token, outcome.result)
+        case kinds.FAILED:
+            return _failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
+        case kinds.FINAL:
+            return Died(outcome.job_id, outcome.token, outcome.error, Ending.FAILED)
+        case kinds.CRASHED:
+            counts = crash if job.spec.max_crashes is not None else _failure
+            return counts(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
+        case kinds.SNOOZED:
+            delay_ms = outcome.delay_ms or 0
+            return Snoozed(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), delay_ms > 0)
+        case kinds.CANCELLED:
+            return Withdrawn(outcome.job_id, outcome.token, outcome.error)
+        case kinds.DECLINED:
+            return _decline(job, outcome, now_ms)
+        case never:
+            assert_never(never)
 
 
 # --- What an attempt comes to that did not finish its job ---
@@ -181,7 +178,7 @@ def _failure(
     job: JobRecord, error: str | None, delay_ms: int | None, backoff: Backoff | None, now_ms: int
 ) -> Died | Nacked:
     if is_exhausted(job):
-        return Died(job.spec.id, job.token, error)
+        return Died(job.spec.id, job.token, error, Ending.FAILED)
     if delay_ms is None:
         delay_ms = backoff.delay_ms(job.attempts) if backoff is not None else 0
     # Without a delay it is due a millisecond from now: behind what is due already, and still at once.
@@ -204,7 +201,7 @@ def _decline(job: JobRecord, outcome: Outcome, now_ms: int) -> Declined | Died:
     declines = job.declined + 1
     if declines >= DECLINES_MAX:
         why = f"no worker understood it: {declines} claims were given back; the last time: {outcome.error}"
-        return Died(outcome.job_id, outcome.token, why)
+        return Died(outcome.job_id, outcome.token, why, Ending.FAILED)
     delay_ms = outcome.delay_ms if outcome.delay_ms is not None else DECLINED_BACKOFF.delay_ms(declines)
     return Declined(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), outcome.error)
 
@@ -223,7 +220,7 @@ def is_exhausted(job: JobRecord) -> bool:
 
 def _failed_so(job: JobRecord, outcome: Outcome) -> bool:
     """True if this failure was already recorded: the repeat is a no-op."""
-    if outcome.error is None or outcome.cancelled:
+    if outcome.kind not in FAILURES and outcome.kind is not kinds.DECLINED:
         return False
     return any(
         tried.token == outcome.token and (tried.how is Ending.FAILED or _was_reported(tried)) for tried in job.tries

@@ -100,7 +100,6 @@ Admit: TypeAlias = Callable[[str | None], Wrapper]
 _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
-_NO_FLAGS = (False, False, False, False, False)
 _OTHERS = tuple(field for field in SPEC if field.gained or field.set_by is not SetBy.PRODUCER)
 _others = attrgetter(*(field.spec or "" for field in _OTHERS))
 _NO_OTHERS = tuple(field.default for field in _OTHERS)
@@ -463,8 +462,7 @@ class Border(QueueService):
             if outcome.result is not None:
                 checks.blob("result", outcome.result, result_max)
             failed = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
-            flags = outcome.final, outcome.crashed, outcome.snoozed, outcome.cancelled, outcome.declined
-            if failed or flags != _NO_FLAGS:
+            if failed or outcome.how is not None:
                 outcome = _checked_outcome(outcome)  # noqa: PLW2901
             checked.append(outcome)
         return checked

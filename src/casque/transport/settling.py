@@ -1,4 +1,4 @@
-"""Wire form of the answers to many outcomes: only the refused ones, grouped by error name."""
+"""Wire forms of outcomes: what flags say, and the answers to many, which name only the refused ones."""
 
 from __future__ import annotations
 
@@ -6,9 +6,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from casque.errors import CasqueError, JobNotFoundError
-from casque.service import Outcome
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError
+from casque.service import Outcome, OutcomeKind
 from casque.transport.errors import WireError, from_wire, name_of
+
+
+def single_kind(said: Sequence[OutcomeKind]) -> OutcomeKind | None:
+    """The kind of an outcome whose message has a flag for each of them.
+
+    >>> single_kind([OutcomeKind.CRASHED, OutcomeKind.FINAL]).value
+    'final'
+
+    Raises:
+        InvalidInputError: they exclude each other.
+    """
+    if len(said) < 2:
+        return said[0] if said else None
+    if set(said) == {OutcomeKind.FINAL, OutcomeKind.CRASHED}:
+        return OutcomeKind.FINAL  # dead, whether or not its process died as well
+    raise InvalidInputError(f"an outcome is one of {', '.join(said)}, and not several of these")
 
 
 class Refused(msgspec.Struct, frozen=True):

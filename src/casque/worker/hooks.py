@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.tasks import Background
 from casque.telemetry import logger
 from casque.worker.claims import Claim
@@ -82,7 +82,7 @@ class Hooks:
                     self._call(hooks, JobEvent(context=claim.context, elapsed_s=elapsed_s, result=outcome.result))
             case "failed" | "crashed":
                 if hooks := self._table.get(Moment.FAILED):
-                    final = outcome.final or _was_last(claim)
+                    final = outcome.kind is OutcomeKind.FINAL or _was_last(claim)
                     self._call(
                         hooks,
                         JobEvent(context=claim.context, elapsed_s=elapsed_s, error=outcome.error, final=final),

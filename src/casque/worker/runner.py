@@ -11,7 +11,7 @@ from casque import checks
 from casque.client.job import Job
 from casque.clock import Clock, Random
 from casque.errors import InvalidPayloadError, NotUnderstoodError
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.telemetry import logger
 from casque.telemetry.tracing import Handling
 from casque.worker.claims import Claim, Claims
@@ -195,10 +195,11 @@ class Runner:
             return
         if isinstance(returned, Snooze):
             delay_ms = int(returned.seconds * 1000)
-            self._finish(claim, "snoozed", Outcome(job.id, job.token, delay_ms=delay_ms, snoozed=True))
+            self._finish(claim, "snoozed", Outcome(job.id, job.token, delay_ms=delay_ms, how=OutcomeKind.SNOOZED))
         elif isinstance(returned, Cancel):
             reason = returned.reason or None
-            self._finish(claim, "cancelled", Outcome(job.id, job.token, reason, cancelled=True), returned.reason)
+            outcome = Outcome(job.id, job.token, reason, how=OutcomeKind.CANCELLED)
+            self._finish(claim, "cancelled", outcome, returned.reason)
         else:
             try:
                 result = checks.result((encode or claim.handler.encode_result)(returned))
@@ -230,7 +231,8 @@ class Runner:
             return
         job = claim.job
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
-        outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(job, claim.handler))
+        how = OutcomeKind.FINAL if final or _is_last(job, claim.handler) else OutcomeKind.FAILED
+        outcome = Outcome(job.id, job.token, text, delay_ms=delay_ms, how=how)
         claim.why = text
         self._finish(claim, "failed", outcome, text.partition("\n")[0])
 
@@ -239,7 +241,8 @@ class Runner:
         if self._does_not_count(claim):
             return
         claim.why = text
-        self._finish(claim, "declined", Outcome(claim.job.id, claim.job.token, text, declined=True), text)
+        outcome = Outcome(claim.job.id, claim.job.token, text, how=OutcomeKind.DECLINED)
+        self._finish(claim, "declined", outcome, text)
 
     def _crashed(self, claim: Claim, text: str) -> None:
         if self._does_not_count(claim):
@@ -279,8 +282,8 @@ def crashed(job: Job[Any], handler: Handler, text: str, rng: Random) -> Outcome:
     counted = job.record.spec.max_crashes is not None  # counted apart from attempts, of which there may be none so far
     tries = job.record.crashes + 1 if counted else job.attempts
     delay_ms = handler.retry.delay_ms(tries, rng.random())
-    final = not counted and _is_last(job, handler)
-    return Outcome(job.id, job.token, text, None, delay_ms, None, final, crashed=True)
+    how = OutcomeKind.FINAL if not counted and _is_last(job, handler) else OutcomeKind.CRASHED
+    return Outcome(job.id, job.token, text, delay_ms=delay_ms, how=how)
 
 
 def _is_last(job: Job[Any], handler: Handler) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from casque import Outcome, Queue
+from casque import Outcome, OutcomeKind, Queue
 from casque.cli.queue.info import depths
 from casque.cli.top.board import OTHERS, WINDOW_MS, Board, Contents, Picture, Rates
 from casque.cli.top.view import draw
@@ -43,9 +43,9 @@ async def busy(q: Queue[bytes], rng: Random, clock: ManualClock, steps: int) -> 
             case 8 | 9 | 10 if held:
                 job = held.pop(rng.randrange(len(held)))
                 told = (
-                    Outcome(job.id, job.token, error="killed", crashed=True),
-                    Outcome(job.id, job.token, delay_ms=rng.choice((0, 2000)), snoozed=True),
-                    Outcome(job.id, job.token, cancelled=True),
+                    Outcome(job.id, job.token, error="killed", how=OutcomeKind.CRASHED),
+                    Outcome(job.id, job.token, delay_ms=rng.choice((0, 2000)), how=OutcomeKind.SNOOZED),
+                    Outcome(job.id, job.token, how=OutcomeKind.CANCELLED),
                 )
                 assert await q.settle([rng.choice(told)]) == [None]
             case _:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from casque import Job, Outcome, Queue
+from casque import Job, Outcome, OutcomeKind, Queue
 from casque.clock import Random
 from casque.scan.horizon import look_around
 from casque.state.job_life import FINISHING
@@ -18,10 +18,10 @@ End = Callable[[Queue[bytes], Job[bytes]], Awaitable[object]]
 
 ENDS: dict[str, End] = {
     "acked": lambda _queue, job: job.ack(),
-    "died": lambda queue, job: queue.settle([Outcome(job.id, job.token, "no", final=True)]),
-    "quarantined": lambda queue, job: queue.settle([Outcome(job.id, job.token, "killed", crashed=True)]),
+    "died": lambda queue, job: queue.settle([Outcome(job.id, job.token, "no", how=OutcomeKind.FINAL)]),
+    "quarantined": lambda queue, job: queue.settle([Outcome(job.id, job.token, "killed", how=OutcomeKind.CRASHED)]),
     "cancelled": lambda queue, job: queue.cancel(job.id),
-    "withdrawn": lambda queue, job: queue.settle([Outcome(job.id, job.token, "not needed", cancelled=True)]),
+    "withdrawn": lambda queue, job: queue.settle([Outcome(job.id, job.token, "not needed", how=OutcomeKind.CANCELLED)]),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from casque.clock import Random
 from casque.errors import InvalidInputError
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.service.requests import Ack, Cancel, Dequeue, Enqueue, Nack, Retry, Settle, SetZone
 from casque.state import Expire, Observed, State, fair
 from casque.state.zone_lines import Line
@@ -251,7 +251,7 @@ def test_a_fifo_zone_waits_for_a_job_that_failed_crashed_or_was_undone(play: Pla
     play.run(Cancel(ids[2]))
     [job] = play.claim(10)
     assert job.id == ids[3]
-    play.run(Settle((Outcome(job.id, job.token, snoozed=True, delay_ms=100),)))
+    play.run(Settle((Outcome(job.id, job.token, how=OutcomeKind.SNOOZED, delay_ms=100),)))
     assert play.claim(10) == []
     play.add("line", fifo=True)
     play.now_ms += 100

@@ -10,7 +10,7 @@ import msgspec
 
 from casque.clock import Random
 from casque.errors import CasqueError
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.service.requests import (
     Ack,
     Cancel,
@@ -138,11 +138,11 @@ class Wanderer:
                 Ack(job_id, token),
                 Nack(job_id, token, error="failed", delay_ms=delay_ms),
                 Expire((Observed(job_id, token, job.beat_ms),)),
-                Settle((Outcome(job_id, token, "failed", final=True),)),
-                Settle((Outcome(job_id, token, "crashed", delay_ms=delay_ms, crashed=True),)),
-                Settle((Outcome(job_id, token, delay_ms=delay_ms, snoozed=True),)),
-                Settle((Outcome(job_id, token, "not needed", cancelled=True),)),
-                Settle((Outcome(job_id, token, "not understood", declined=True),)),
+                Settle((Outcome(job_id, token, "failed", how=OutcomeKind.FINAL),)),
+                Settle((Outcome(job_id, token, "crashed", delay_ms=delay_ms, how=OutcomeKind.CRASHED),)),
+                Settle((Outcome(job_id, token, delay_ms=delay_ms, how=OutcomeKind.SNOOZED),)),
+                Settle((Outcome(job_id, token, "not needed", how=OutcomeKind.CANCELLED),)),
+                Settle((Outcome(job_id, token, "not understood", how=OutcomeKind.DECLINED),)),
             )
         )
 

@@ -14,7 +14,7 @@ from casque.client.opening import Parts
 from casque.clock import Random
 from casque.codec.head import KEY
 from casque.engine.request_watch import KEPT_MS
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.service.requests import (
     Ack,
     Cancel,
@@ -211,7 +211,7 @@ STORED: dict[str, Repeatable] = {
     "a19cd586e5b8b63e": Enqueue((JobSpec("j", "mail", b"x", 3, None, 25, "k", None, "z"),), "r"),
     "7b1be7208a975991": Dequeue(("mail",), 3, 1000, "w", "r", None, ("z", 4)),
     "8a3496a6031ca892": Ack("j", 7, "r", b"done"),
-    "a942936d85c22d3d": Settle((Outcome("j", 7), Outcome("k", 8, "bad", final=True)), "r"),
+    "a942936d85c22d3d": Settle((Outcome("j", 7), Outcome("k", 8, "bad", how=OutcomeKind.FINAL)), "r"),
     "1f09fbb37ee296b9": Cancel("j", "r"),
     "549e71ed687d338a": Purge("mail", "r", "z"),
     "26ee47b4d0c7c056": SetGate(Gate.PAUSED, "mail", "r"),

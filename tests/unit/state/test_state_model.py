@@ -25,7 +25,7 @@ from casque.errors import (
     ScheduleNotFoundError,
     ZoneLeaseLostError,
 )
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.service.requests import (
     Ack,
     Cancel,
@@ -285,20 +285,21 @@ class Model:
                 for o in outcomes:
                     told = self.jobs.get(o.job_id)
                     before = [t for t in told.tries if t[3] == o.token] if told else []
-                    if o.error and not o.cancelled and any(map(was_told, before)):
+                    if o.error and o.how != "cancelled" and any(map(was_told, before)):
                         answers.append(None)  # it was told before
                         continue
                     mine = told if told and self.holds(o.job_id, o.token) else None
-                    if mine and o.final:
+                    if mine and o.how == "final":
                         mine.tried(now, "failed", o.error)
                         mine.state, mine.beat = "dead", None
                         answers.append(None)
                         continue
-                    if mine and (o.snoozed or o.cancelled or (o.crashed and mine.spec.max_crashes)):
-                        if o.cancelled:
+                    counted = mine and (o.how != "crashed" or mine.spec.max_crashes)
+                    if mine and counted and o.how in ("snoozed", "cancelled", "crashed"):
+                        if o.how == "cancelled":
                             del self.jobs[o.job_id]
                             self.cancelled += 1
-                        elif o.snoozed:
+                        elif o.how == "snoozed":
                             wait = o.delay_ms or 0
                             mine.state, mine.due = ("delayed" if wait else "ready"), now + max(wait, 1)
                             mine.beat, mine.attempts = None, mine.attempts - 1
@@ -306,7 +307,7 @@ class Model:
                             self.crash(mine, now, o.error or "", o.delay_ms or 0)
                         answers.append(None)
                         continue
-                    failed = o.error and not o.cancelled
+                    failed = o.error and o.how != "cancelled"
                     one = Nack(o.job_id, o.token, o.delay_ms, o.backoff, o.error) if failed else Ack(o.job_id, o.token)
                     try:
                         self.act(one, now)
@@ -715,10 +716,8 @@ class StateAgainstModel(RuleBasedStateMachine):
             how = data.draw(st.sampled_from(["done", "done", "failed", "final", "crashed", "snoozed", "cancelled"]))
             error = None if how in ("done", "snoozed") else "boom"
             delay_ms = data.draw(st.sampled_from([None, 20])) if how not in ("done", "cancelled") else None
-            outcome = Outcome(job_id, token, error, delay_ms=delay_ms)
-            if how not in ("done", "failed"):
-                outcome = msgspec.structs.replace(outcome, **{how: True})
-            outcomes.append(outcome)
+            said = None if how in ("done", "failed") and data.draw(st.booleans()) else OutcomeKind(how)
+            outcomes.append(Outcome(job_id, token, error, delay_ms=delay_ms, how=said))
         self.both(Settle(tuple(outcomes)), request)
 
     @precondition(lambda self: self.known)

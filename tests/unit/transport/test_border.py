@@ -30,7 +30,7 @@ from casque import (
     ScheduleNotFoundError,
     checks,
 )
-from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService
+from casque.service import ArchivedJob, EventKind, Lease, Outcome, OutcomeKind, QueueEvent, QueueService
 from casque.service.requests import EVERY, Request, verb_of
 from casque.testing.clock import ManualClock
 from casque.transport import tokenfile
@@ -267,19 +267,21 @@ def is_backoff(value: Any) -> bool:
 def is_outcome(value: Any) -> bool:
     if type(value) is not Outcome or not is_text(value.job_id, 1024) or not is_whole(value.token, 0):
         return False
-    flags = [value.final, value.crashed, value.snoozed, value.cancelled, value.declined]
-    if flags == [False] * 5 and value.error is None:  # where 0 is as good as False
-        return (value.result is None or is_bytes(value.result)) and value.delay_ms is None and value.backoff is None
-    if not all(isinstance(flag, bool) for flag in flags) or sum(flags[1:]) > 1 or value.result is not None:
+    how = value.how or ("done" if value.error is None else "failed")
+    if value.how is not None and type(value.how) is not OutcomeKind:
+        return False
+    if value.result is not None and not (how == "done" and is_bytes(value.result)):
         return False
     waits = value.delay_ms is None or is_whole(value.delay_ms, 0, checks.LONGEST_S * 1000)
-    if value.snoozed:
-        return value.error is None and waits and value.backoff is None and not value.final
-    if value.cancelled:
+    if how == "done":
+        return value.error is None and value.delay_ms is None and value.backoff is None
+    if how == "snoozed":
+        return value.error is None and waits and value.backoff is None
+    if how == "cancelled":
         only_why = value.error is None or is_text(value.error, 10_000)
-        return only_why and value.delay_ms is None and value.backoff is None and not value.final
-    if value.declined:
-        return is_text(value.error, 10_000) and waits and value.backoff is None and not value.final
+        return only_why and value.delay_ms is None and value.backoff is None
+    if how == "declined":
+        return is_text(value.error, 10_000) and waits and value.backoff is None
     return is_text(value.error, 10_000) and waits and is_backoff_or_none(value.backoff)
 
 
@@ -431,7 +433,8 @@ def outcomes(draw: st.DrawFn) -> Outcome:
     """A good outcome with one thing about it that may be anything."""
     good = draw(st.sampled_from([Outcome("j", 1), Outcome("j", 1, error="boom", delay_ms=1)]))
     field = draw(st.sampled_from(Outcome.__struct_fields__))
-    return msgspec.structs.replace(good, **{field: draw(scalars | backoffs if field == "backoff" else scalars)})
+    others = {"backoff": backoffs, "how": st.sampled_from(OutcomeKind)}
+    return msgspec.structs.replace(good, **{field: draw(scalars | others.get(field, scalars))})
 
 
 anything: st.SearchStrategy[Any] = st.one_of(
@@ -676,16 +679,22 @@ async def test_an_outcome_that_makes_no_sense_is_refused_and_so_are_those_beside
         (Outcome("j", 1, error="boom", result=b"fine"), "result"),
         (Outcome("j", 1, delay_ms=5), "error as well"),
         (Outcome("j", 1, backoff=Backoff(1, 2)), "error as well"),
-        (Outcome("j", 1, final=True), "error as well"),
-        (Outcome("j", 1, error="boom", final=1), "final"),  # type: ignore[arg-type]
-        (Outcome("j", 1, crashed=True), "error as well"),
-        (Outcome("j", 1, error="boom", crashed=1), "crashed"),  # type: ignore[arg-type]
-        (Outcome("j", 1, snoozed=True, error="boom"), "a snoozed job has a delay_ms"),
-        (Outcome("j", 1, snoozed=True, result=b"fine"), "a snoozed job has a delay_ms"),
-        (Outcome("j", 1, cancelled=True, delay_ms=5), "a cancelled job may have an error"),
-        (Outcome("j", 1, cancelled=True, final=True), "a cancelled job may have an error"),
-        (Outcome("j", 1, cancelled=True, snoozed=True), "not several"),
-        (Outcome("j", 1, snoozed=True, delay_ms=-1), "delay_ms"),
+        (Outcome("j", 1, how=OutcomeKind.FINAL), "error as well"),
+        (Outcome("j", 1, error="boom", how="final"), "how must be an OutcomeKind, not a str"),  # type: ignore[arg-type]
+        (Outcome("j", 1, how=OutcomeKind.CRASHED), "error as well"),
+        (Outcome("j", 1, error="boom", how=True), "how must be an OutcomeKind, not a bool"),  # type: ignore[arg-type]
+        (Outcome("j", 1, error="boom", how=OutcomeKind.DONE), "a job that is done has no error"),
+        (Outcome("j", 1, how=OutcomeKind.DONE, delay_ms=5), "error as well"),
+        (Outcome("j", 1, how=OutcomeKind.FAILED), "error as well"),
+        (Outcome("j", 1, error="boom", result=b"fine", how=OutcomeKind.FINAL), "no result"),
+        (Outcome("j", 1, how=OutcomeKind.SNOOZED, error="boom"), "a snoozed job has a delay_ms"),
+        (Outcome("j", 1, how=OutcomeKind.SNOOZED, result=b"fine"), "a snoozed job has a delay_ms"),
+        (Outcome("j", 1, how=OutcomeKind.CANCELLED, delay_ms=5), "a cancelled job may have an error"),
+        (Outcome("j", 1, how=OutcomeKind.SNOOZED, backoff=Backoff(1, 2)), "a snoozed job has a delay_ms"),
+        (Outcome("j", 1, how=OutcomeKind.CANCELLED, result=b"fine"), "a cancelled job may have an error"),
+        (Outcome("j", 1, how=OutcomeKind.DECLINED), "a declined job has an error"),
+        (Outcome("j", 1, error="no", how=OutcomeKind.DECLINED, backoff=Backoff(1, 2)), "a declined job has an error"),
+        (Outcome("j", 1, how=OutcomeKind.SNOOZED, delay_ms=-1), "delay_ms"),
     ):
         with pytest.raises(InvalidInputError, match=word):
             await Border(queue).settle([Outcome("k", 1), outcome])

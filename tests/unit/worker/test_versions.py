@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from casque import App, InvalidInputError, JobState, NotUnderstoodError, Queue
 from casque.cli.main import app as commands
 from casque.clock import new_nonce, system_random
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.state.settling import DECLINES_MAX
+from casque.types import Backoff
 from casque.worker import JobContext, Worker
 
 FROM_A_NEWER = b'{"to":"ann","cc":"bob"}'
@@ -68,7 +69,7 @@ async def test_what_no_worker_understands_is_dead_in_the_end_and_says_why(tmp_pa
         added = await queue.enqueue("send", FROM_A_NEWER)
         for _ in range(DECLINES_MAX - 1):
             [job] = await queue.dequeue("send", wait=20)
-            await queue.settle([Outcome(job.id, job.token, "an argument cc", delay_ms=0, declined=True)])
+            await queue.settle([Outcome(job.id, job.token, "an argument cc", delay_ms=0, how=OutcomeKind.DECLINED)])
         [waiting] = await queue.jobs()
         assert waiting.state is not JobState.DEAD
         shown = await asyncio.to_thread(story, url, added.id)
@@ -87,10 +88,9 @@ async def test_an_outcome_that_declines_says_why_and_nothing_else() -> None:
         await queue.enqueue("send", b"")
         [job] = await queue.dequeue("send")
         for outcome in (
-            Outcome(job.id, job.token, declined=True),
-            Outcome(job.id, job.token, "no", b"result", declined=True),
-            Outcome(job.id, job.token, "no", declined=True, final=True),
-            Outcome(job.id, job.token, "no", declined=True, crashed=True),
+            Outcome(job.id, job.token, how=OutcomeKind.DECLINED),
+            Outcome(job.id, job.token, "no", b"result", how=OutcomeKind.DECLINED),
+            Outcome(job.id, job.token, "no", backoff=Backoff(1, 2), how=OutcomeKind.DECLINED),
         ):
             with pytest.raises(InvalidInputError):
                 await queue.settle([outcome])

@@ -24,7 +24,7 @@ from casque.client.job import Job
 from casque.client.payloads import codec_for
 from casque.clock import Random
 from casque.errors import InvalidInputError
-from casque.service import Outcome
+from casque.service import Outcome, OutcomeKind
 from casque.spark.executor import settle_in
 from casque.spark.files import File
 from casque.spark.work.options import Kind
@@ -78,7 +78,7 @@ class Calling(msgspec.Struct, frozen=True):
 
     def crashed(self, job: Job[Any], error: str, _rng: Random) -> Outcome:
         """Outcome of a job whose process died. The queue decides how long it waits."""
-        return Outcome(job.id, job.token, error, crashed=True)
+        return Outcome(job.id, job.token, error, how=OutcomeKind.CRASHED)
 
 
 class Caller:

@@ -12,7 +12,7 @@ from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.clock import Random, new_id
 from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
-from casque.service import Outcome
+from casque.service import FAILURES, Outcome
 
 AT_ONCE = 10_000
 """Most outcomes per call, a limit of brokers. Concurrent calls still are one commit."""
@@ -45,13 +45,7 @@ async def settle(queue: Queue[bytes], done: Sequence[Job[bytes]], outcomes: Sequ
 
 
 def _how(outcome: Outcome) -> str:
-    if outcome.snoozed:
-        return "snoozed"
-    if outcome.cancelled:
-        return "cancelled"
-    if outcome.declined:
-        return "declined"
-    return "done" if outcome.error is None else "failed"
+    return "failed" if outcome.kind in FAILURES else outcome.kind.value
 
 
 def _too_late(answer: CasqueError) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from casque.errors import DuplicateKeyError, JobNotFoundError, JobStateError
-from casque.service import Outcome, QueueService
+from casque.service import Outcome, OutcomeKind, QueueService
 from casque.state.settling import DECLINES_MAX
 from casque.testing.service_suite.jobs import LARGE, LONG_S, YEAR_9999_MS, a_claim, a_dead_job, a_job, assert_same
 from casque.types import JobSpec, JobState
@@ -87,7 +87,8 @@ class ManageTests:
             async with asyncio.timeout(30):
                 [job] = await service.dequeue(entrypoints=("task",), limit=1, wait_s=LONG_S)
             assert job.declined == count - 1
-            [refused] = await service.settle([Outcome(job.id, job.token, "no cc", delay_ms=0, declined=True)])
+            declined = Outcome(job.id, job.token, "no cc", delay_ms=0, how=OutcomeKind.DECLINED)
+            [refused] = await service.settle([declined])
             assert refused is None
         found = await service.find(added.id)
         assert found is not None
@@ -102,7 +103,7 @@ class ManageTests:
     async def test_a_declined_job_says_why_and_waits_without_an_attempt(self, service: QueueService) -> None:
         [added] = await service.enqueue([JobSpec("declined-2", "task", b"")])
         [job] = await service.dequeue(entrypoints=("task",), limit=1)
-        await service.settle([Outcome(job.id, job.token, "no cc", declined=True)])
+        await service.settle([Outcome(job.id, job.token, "no cc", how=OutcomeKind.DECLINED)])
         found = await service.find(added.id)
         assert found is not None
         assert (found.state, found.attempts, found.declined, found.error) == (JobState.DELAYED, 0, 1, "no cc")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from casque.errors import InvalidInputError, JobNotFoundError, JobStateError, LeaseLostError
-from casque.service import Outcome, QueueService
+from casque.service import Outcome, OutcomeKind, QueueService
+from casque.state.job_life import LEASE_RAN_OUT
 from casque.testing.service_suite.jobs import LONG_S, UNICODE, a_claim, a_dead_job, a_job, assert_same
 from casque.types import Backoff, Ending, JobState
 
@@ -70,7 +71,7 @@ class SettleTests:
 
         answers = await service.settle(
             [
-                Outcome(hopeless.id, hopeless.token, error="it has no address", final=True),
+                Outcome(hopeless.id, hopeless.token, error="it has no address", how=OutcomeKind.FINAL),
                 Outcome(hopeful.id, hopeful.token, error="no", delay_ms=0),
             ]
         )
@@ -236,8 +237,8 @@ class SettleTests:
 
         answers = await service.settle(
             [
-                Outcome(later.id, later.token, delay_ms=3_600_000, snoozed=True),
-                Outcome(soon.id, soon.token, snoozed=True),
+                Outcome(later.id, later.token, delay_ms=3_600_000, how=OutcomeKind.SNOOZED),
+                Outcome(soon.id, soon.token, how=OutcomeKind.SNOOZED),
             ]
         )
 
@@ -248,7 +249,7 @@ class SettleTests:
         assert waits.due_ms - (later.claimed_ms or 0) >= 3_600_000
         [again] = await service.dequeue(entrypoints=None, limit=2, wait_s=LONG_S)
         assert (again.id, again.attempts) == (soon.id, 1)
-        [late] = await service.settle([Outcome(soon.id, soon.token, snoozed=True)])
+        [late] = await service.settle([Outcome(soon.id, soon.token, how=OutcomeKind.SNOOZED)])
         assert_same(late, LeaseLostError(soon.id, soon.token))
 
     async def test_a_worker_may_cancel_what_it_holds_and_nothing_else(self, service: QueueService) -> None:
@@ -256,8 +257,8 @@ class SettleTests:
 
         answers = await service.settle(
             [
-                Outcome(held.id, held.token, error="the order was withdrawn", cancelled=True),
-                Outcome(lost.id, lost.token + 100, cancelled=True),
+                Outcome(held.id, held.token, error="the order was withdrawn", how=OutcomeKind.CANCELLED),
+                Outcome(lost.id, lost.token + 100, how=OutcomeKind.CANCELLED),
             ]
         )
 
@@ -271,12 +272,13 @@ class SettleTests:
         job = await a_claim(service, max_attempts=1, max_crashes=2)
         assert (job.spec.max_crashes, job.crashes) == (2, 0)
 
-        first = Outcome(job.id, job.token, error="killed by signal 9", delay_ms=0, crashed=True)
+        first = Outcome(job.id, job.token, error="killed by signal 9", delay_ms=0, how=OutcomeKind.CRASHED)
         assert await service.settle([first, first]) == [None, None], "told twice, and the second time known"
         [again] = await service.dequeue(entrypoints=None, limit=1, wait_s=LONG_S)
         assert (again.id, again.attempts, again.crashes, again.error) == (job.id, 1, 1, "killed by signal 9")
         assert [tried.how for tried in again.tries] == [Ending.CRASHED]
-        assert await service.settle([Outcome(job.id, again.token, error="exit code 3", crashed=True)]) == [None]
+        second = Outcome(job.id, again.token, error="exit code 3", how=OutcomeKind.CRASHED)
+        assert await service.settle([second]) == [None]
 
         dead = await service.find(job.id)
         assert dead is not None
@@ -288,10 +290,29 @@ class SettleTests:
         assert revived is not None
         assert (revived.attempts, revived.crashes) == (0, 0)
 
+    async def test_a_last_failure_in_the_words_of_a_lease_that_ran_out_is_a_failure(
+        self, service: QueueService
+    ) -> None:
+        last, final = [await a_claim(service, max_attempts=attempts) for attempts in (1, 9)]
+
+        await service.settle(
+            [
+                Outcome(last.id, last.token, error=LEASE_RAN_OUT),
+                Outcome(final.id, final.token, error=LEASE_RAN_OUT, how=OutcomeKind.FINAL),
+            ]
+        )
+
+        for job in (last, final):
+            dead = await service.find(job.id)
+            assert dead is not None
+            assert (dead.state, dead.error) == (JobState.DEAD, LEASE_RAN_OUT)
+            assert [tried.how for tried in dead.tries] == [Ending.FAILED]
+
     async def test_a_job_that_does_not_count_crashes_has_failed(self, service: QueueService) -> None:
         job = await a_claim(service, max_attempts=1)
 
-        assert await service.settle([Outcome(job.id, job.token, error="exit code 3", crashed=True)]) == [None]
+        crashed = Outcome(job.id, job.token, error="exit code 3", how=OutcomeKind.CRASHED)
+        assert await service.settle([crashed]) == [None]
 
         dead = await service.find(job.id)
         assert dead is not None

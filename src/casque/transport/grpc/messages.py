@@ -12,10 +12,10 @@ from casque import checks
 from casque.clock import Clock, Random, new_id
 from casque.errors import CasqueError, InvalidInputError
 from casque.fields import GAINED, gained
-from casque.service import ArchivedAttempt, ArchivedJob, Lease, Outcome, QueueEvent, Stats
+from casque.service import ArchivedAttempt, ArchivedJob, Lease, Outcome, OutcomeKind, QueueEvent, Stats
 from casque.transport.errors import code_of, grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
-from casque.transport.settling import Refused
+from casque.transport.settling import Refused, single_kind
 from casque.types import (
     Attempt,
     Backoff,
@@ -170,12 +170,19 @@ def outcome(message: pb.Outcome, rng: Random) -> Outcome:
         given(message, "result"),
         given(message, "delay_ms"),
         backoff(message, rng),
-        message.final,
-        message.crashed,
-        message.snoozed,
-        message.cancelled,
-        message.declined,
+        _how(message),
     )
+
+
+def _how(message: pb.Outcome) -> OutcomeKind | None:
+    flags = (
+        (message.final, OutcomeKind.FINAL),
+        (message.crashed, OutcomeKind.CRASHED),
+        (message.snoozed, OutcomeKind.SNOOZED),
+        (message.cancelled, OutcomeKind.CANCELLED),
+        (message.declined, OutcomeKind.DECLINED),
+    )
+    return single_kind([kind for said, kind in flags if said])
 
 
 def backoff(message: pb.NackRequest | pb.Outcome, rng: Random) -> Backoff | None:

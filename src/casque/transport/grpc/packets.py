@@ -212,7 +212,7 @@ Answer: TypeAlias = (
     | Farewell
 )
 
-HELLO = ("casque-exchange", "2")
+HELLO = ("casque-exchange", "3")
 """The first metadata that a server sends on an accepted stream. Until then a client sends nothing."""
 
 _encoder = msgspec.msgpack.Encoder()

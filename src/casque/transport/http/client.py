@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from casque.errors import (
     BrokerUnreachableError,
@@ -24,7 +24,7 @@ from casque.errors import (
     JobNotFoundError,
     UnknownOutcomeError,
 )
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService
+from casque.service import FAILURES, ArchivedJob, Lease, Outcome, OutcomeKind, QueueEvent, QueueService
 from casque.service.requests import (
     Ack,
     Dequeue,
@@ -398,7 +398,7 @@ def _records(answer: Jobs) -> list[JobRecord]:
 
 def _outcome(one: Outcome) -> OutcomeOf:
     delay_ms = one.delay_ms
-    if one.error is not None and delay_ms is None and one.backoff is None and not (one.cancelled or one.declined):
+    if one.kind in FAILURES and delay_ms is None and one.backoff is None:
         delay_ms = 0  # explicit: the broker fills in what is left out
     return OutcomeOf(
         one.job_id,
@@ -407,19 +407,17 @@ def _outcome(one: Outcome) -> OutcomeOf:
         result=UNSET if one.result is None else one.result,
         delay=UNSET if delay_ms is None else delay_ms / 1000,
         backoff=UNSET if one.backoff is None else from_backoff(one.backoff),
-        final=True if one.final else UNSET,
-        how=_how(one),
+        final=True if one.kind is OutcomeKind.FINAL else UNSET,
+        how=_HOWS.get(one.kind, UNSET),
     )
 
 
-def _how(one: Outcome) -> Literal["crashed", "snoozed", "cancelled", "declined"] | UnsetType:
-    if one.crashed:
-        return "crashed"
-    if one.snoozed:
-        return "snoozed"
-    if one.cancelled:
-        return "cancelled"
-    return "declined" if one.declined else UNSET
+_HOWS: dict[OutcomeKind, Literal["crashed", "snoozed", "cancelled", "declined"]] = {
+    OutcomeKind.CRASHED: "crashed",
+    OutcomeKind.SNOOZED: "snoozed",
+    OutcomeKind.CANCELLED: "cancelled",
+    OutcomeKind.DECLINED: "declined",
+}
 
 
 def _beaten(job: Job | None, error: WireError | None) -> JobRecord | CasqueError:

@@ -15,7 +15,7 @@ from casque import checks
 from casque.clock import Clock, Random, new_id
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, UnknownOutcomeError
 from casque.fields import gained
-from casque.service import Lease, Outcome
+from casque.service import Lease, Outcome, OutcomeKind
 from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
 from casque.transport.http.messages import (
@@ -50,7 +50,7 @@ from casque.transport.http.messages import (
     to_zone,
 )
 from casque.transport.http.simple_verbs import DONE, Call, Done, maybe_job
-from casque.transport.settling import refused_among
+from casque.transport.settling import refused_among, single_kind
 from casque.types import Backoff, JobRecord, JobSpec, ScheduleSpec, ZoneLease
 
 
@@ -184,6 +184,9 @@ class Verbs:
         if error is not None and delay_ms is None and backoff is None and one.how in (UNSET, "crashed"):
             backoff = self._backoff()
         result = given_bytes("result", one.result, one.result_text, one.result_json)
+        said = [OutcomeKind.FINAL] if one.final is True else []
+        if one.how is not UNSET:
+            said.append(OutcomeKind(one.how))
         return Outcome(
             checks.job_id(one.job_id),
             one.token,
@@ -191,11 +194,7 @@ class Verbs:
             result,
             delay_ms,
             backoff,
-            one.final is True,
-            crashed=one.how == "crashed",
-            snoozed=one.how == "snoozed",
-            cancelled=one.how == "cancelled",
-            declined=one.how == "declined",
+            single_kind(said),
         )
 
     def _backoff(self) -> Backoff:
