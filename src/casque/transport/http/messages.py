@@ -17,8 +17,8 @@ from casque.codec.archive import archived_try
 from casque.errors import InvalidInputError
 from casque.fields import gained
 from casque.service import ArchivedAttempt
-from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.errors import WireError
+from casque.transport.limits import DEFAULT_LIMITS
 from casque.transport.settling import Refused
 from casque.types import (
     Attempt,
