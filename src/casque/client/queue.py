@@ -29,7 +29,7 @@ from casque.engine.ticker import triggered
 from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, QueueClosedError, RingError, ScheduleNotFoundError
 from casque.ring.service import RingService
-from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats, requests
+from casque.service import ArchivedJob, ArchiveFilter, Lease, QueueEvent, QueueService, Stats, requests
 from casque.settings import QueueSettings, SettingsChanges
 from casque.storage.url import is_address
 from casque.tasks import Background
@@ -815,7 +815,7 @@ class Queue(LeaseVerbs, Generic[T]):
         >>> asyncio.run(main())
         send done 1 b'sent'
         """
-        asked: dict[str, Any] = {
+        asked: ArchiveFilter = {
             "since": None if since is None else checks.moment("since", since),
             "until": None if until is None else checks.moment("until", until),
             "entrypoint": None if entrypoint is None else checks.entrypoint(entrypoint),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from casque.client.opening import Parts
 from casque.errors import InvalidInputError
 from casque.ring.archives import merged
 from casque.ring.feeds import merged_feed
-from casque.service import ArchivedJob, QueueEvent
+from casque.service import ArchivedJob, ArchiveFilter, QueueEvent
 
 
 def ring_events(local: Parts | None, begin: int | dict[int, int] | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
@@ -26,6 +25,6 @@ def ring_events(local: Parts | None, begin: int | dict[int, int] | None, *, foll
     return merged_feed(count, feed_of, begin, follow=follow, clock=local.clock)
 
 
-async def ring_archive(local: Parts, asked: dict[str, Any]) -> AsyncGenerator[ArchivedJob]:
+async def ring_archive(local: Parts, asked: ArchiveFilter) -> AsyncGenerator[ArchivedJob]:
     shards = range((await local.root().read()).shards)
     return merged({token: local.shard(token).history().archive(**asked) for token in shards})
