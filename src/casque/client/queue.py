@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, Generic, TypeVar, Unpack, cast, overload
 
 import msgspec
@@ -215,9 +215,7 @@ class Queue(LeaseVerbs, Generic[T]):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._releasing.ended(RELEASE_S)
         if self._group is not None:
             await self._group.stop()
