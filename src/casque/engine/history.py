@@ -15,7 +15,7 @@ from casque.engine.pulse import Pulse
 from casque.environment import Environment
 from casque.service import ArchivedJob, QueueEvent
 from casque.storage.port import Store, Stored, locate
-from casque.types import JobState, to_ms
+from casque.types import JobState, ms_of
 
 READERS_AT_ONCE = 4
 """Followers that read and decode at the same time; the others wait for their turn."""
@@ -54,7 +54,7 @@ class History:
         entrypoint: str | None = None,
         states: frozenset[JobState] | None = None,
     ) -> AsyncGenerator[ArchivedJob]:
-        jobs = read_archive(self._store, self._env.patience, since_ms=_ms(since), until_ms=_ms(until))
+        jobs = read_archive(self._store, self._env.patience, since_ms=ms_of(since), until_ms=ms_of(until))
         found = False
         async with aclosing(jobs):
             async for job in jobs:
@@ -77,7 +77,3 @@ class History:
         read = await self._env.patience().insist(lambda: self._store.get(KEY))
         if isinstance(read, Stored):
             check_single(read_layout(KEY, read.body, locate(self._store, KEY)))
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 from casque.errors import NotAuthenticatedError
 from casque.service import ArchivedJob, EventKind, QueueEvent, QueueService
@@ -12,6 +12,8 @@ from casque.transport.access import TokenBook
 from casque.transport.scopes import Principal
 from casque.transport.tenants import Naming
 from casque.types import JobRecord
+
+OwnJobs: TypeAlias = Callable[[], Awaitable[list[JobRecord]]]
 
 _ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
 
@@ -27,21 +29,15 @@ class LongAnswers:
         self._naming = naming
         self._book = book
 
-    def events(
-        self, own_jobs: Callable[[], Awaitable[list[JobRecord]]], from_position: int | None, *, follow: bool
-    ) -> AsyncGenerator[QueueEvent]:
+    def events(self, own_jobs: OwnJobs, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
+        """`own_jobs` lists the jobs in the queue that a limited caller reaches."""
         if self._naming is not None:
             return self._own_events(self._naming, own_jobs, from_position, follow=follow)
         events = self._service.events(from_position=from_position, follow=follow)
         return events if self._book is None else self._while_valid(events)
 
     async def _own_events(
-        self,
-        naming: Naming,
-        own_jobs: Callable[[], Awaitable[list[JobRecord]]],
-        from_position: int | None,
-        *,
-        follow: bool,
+        self, naming: Naming, own_jobs: OwnJobs, from_position: int | None, *, follow: bool
     ) -> AsyncGenerator[QueueEvent]:
         """Most events name only a job, so track which jobs are the caller's own: those that exist now, and those added
         after the start position. Events of a job that existed at `from_position` and is gone by now are left out,

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from casque import checks, cron
-from casque.codec.archive import archived_try
+from casque.codec.archive import archived_try, unarchived_try
 from casque.codec.converter import converter
 from casque.errors import InvalidInputError
 from casque.fields import ASKED, RECORD, SPEC
@@ -22,7 +22,6 @@ from casque.transport.errors import WireError
 from casque.transport.limits import DEFAULT_LIMITS
 from casque.transport.settling import Refused
 from casque.types import (
-    Attempt,
     Backoff,
     GainedFields,
     JobRecord,
@@ -37,6 +36,8 @@ from casque.types import (
     ZoneRules,
     ZoneStanding,
     from_ms,
+    moment_of,
+    ms_of,
     to_ms,
 )
 
@@ -426,15 +427,11 @@ def to_progress(message: ProgressOf | None) -> Progress | None:
 
 
 def from_job(job: Job) -> JobRecord:
-    return _to_record(job, _to_spec(job, job.id, _ms(job.run_at)))
-
-
-def _from_try(tried: ArchivedAttempt) -> Attempt:
-    return Attempt(_ms(tried.claimed_at), to_ms(tried.ended_at), tried.how, tried.worker, tried.token, tried.error)
+    return _to_record(job, _to_spec(job, job.id, ms_of(job.run_at)))
 
 
 def from_spec(spec: JobSpec) -> NewJob:
-    return NewJob(id=spec.id, run_at=_moment(spec.run_at_ms), **_chosen(spec))
+    return NewJob(id=spec.id, run_at=moment_of(spec.run_at_ms), **_chosen(spec))
 
 
 def _chosen(spec: JobSpec) -> dict[str, Any]:
@@ -488,7 +485,7 @@ def from_peeked(message: PeekedZoneOf) -> PeekedZone:
 
 def from_zone(message: ZoneOf) -> ZoneStanding:
     rules = ZoneRules(message.weight, message.running_max, message.per_second, message.paused)
-    next_ms = _ms(message.next_at)
+    next_ms = ms_of(message.next_at)
     lease = None if message.lease is None else from_zone_lease(message.lease)
     return ZoneStanding(
         message.zone, message.ready, message.delayed, message.running, message.dead, next_ms, message.fifo, rules, lease
@@ -508,7 +505,7 @@ def to_schedule(found: Schedule) -> ScheduleOf:
         tz=spec.tz,
         missed=spec.missed,
         paused=found.paused,
-        last_at=_moment(found.last_ms),
+        last_at=moment_of(found.last_ms),
         origin=spec.origin,
         **_chosen(spec.job),
     )
@@ -517,7 +514,7 @@ def to_schedule(found: Schedule) -> ScheduleOf:
 def from_schedule(message: ScheduleOf) -> Schedule:
     job = _to_spec(message, "", None)
     spec = ScheduleSpec(message.name, message.cron, job, message.tz, message.missed, message.origin)
-    return Schedule(spec, to_ms(message.next_at), message.paused, _ms(message.last_at))
+    return Schedule(spec, to_ms(message.next_at), message.paused, ms_of(message.last_at))
 
 
 def to_backoff(asked: BackoffRequest, drawn: float) -> Backoff:
@@ -547,14 +544,6 @@ def given_bytes(
         raise InvalidInputError(f"{what}_json is nested too deeply; give it as {what}_text") from error
 
 
-def _moment(ms: int | None) -> datetime | None:
-    return None if ms is None else from_ms(ms)
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)
-
-
 _to_job = converter(
     Job,
     "job, spec",
@@ -571,7 +560,7 @@ _to_job = converter(
         "progress": "from_progress(job.progress)",
     },
     from_ms=from_ms,
-    moment=_moment,
+    moment=moment_of,
     archived_try=archived_try,
     from_progress=from_progress,
 )
@@ -595,11 +584,11 @@ _to_record = converter(
         "lease_ms": "0 if job.lease is None else round(job.lease * 1000)",
         "claimed_ms": "ms(job.claimed_at)",
         "beat_ms": "ms(job.heartbeat_at)",
-        "tries": "tuple([from_try(tried) for tried in job.tries]) if job.tries else ()",
+        "tries": "tuple([unarchived_try(tried) for tried in job.tries]) if job.tries else ()",
         "progress": "to_progress(job.progress)",
     },
     to_ms=to_ms,
-    ms=_ms,
-    from_try=_from_try,
+    ms=ms_of,
+    unarchived_try=unarchived_try,
     to_progress=to_progress,
 )
