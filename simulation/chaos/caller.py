@@ -9,8 +9,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from casque.client.connecting import through_brokers
 from casque.client.job import Job
+from casque.client.new_jobs import NewJob
 from casque.client.opening import Parts
-from casque.client.queue import DEFAULTS, NewJob, Queue
+from casque.client.queue import DEFAULTS, Queue
 from casque.client.staging import StagedJobs, StagedPart, Stager
 from casque.clock import SystemClock
 from casque.errors import (

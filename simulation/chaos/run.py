@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from casque.client.new_jobs import NewJob
 from casque.client.opening import Parts
-from casque.client.queue import DEFAULTS, NewJob, Queue
+from casque.client.queue import DEFAULTS, Queue
 from casque.clock import Random, SystemClock, system_random
 from casque.codec.head import KEY, Owner
 from casque.environment import Environment

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casque.client.heartbeat import HeartbeatManager
 from casque.client.job import Job
-from casque.client.queue import NewJob
+from casque.client.new_jobs import NewJob
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Random
 from casque.codec.staged import StagedJobs

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from casque.client.queue import NewJob
+from casque.client.new_jobs import NewJob
 from casque.clock import Random
 from casque.errors import CasqueError
 from simulation.world.asked import Request, Send, Through, Verb

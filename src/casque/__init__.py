@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from casque.client.connecting import ClientTlsFiles
 from casque.client.heartbeat import HeartbeatManager
 from casque.client.job import Job, JobStatus, QueueState
-from casque.client.queue import NewJob, Queue
+from casque.client.new_jobs import NewJob
+from casque.client.queue import Queue
 from casque.client.small import BrokerQueue, DirectQueue
 from casque.client.sync import SyncJob, SyncQueue
 from casque.errors import (

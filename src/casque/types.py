@@ -33,6 +33,16 @@ def to_ms(moment: datetime) -> int:
     return (span.days * 86_400 + span.seconds) * 1000 + span.microseconds // 1000
 
 
+def moment_of(ms: int | None) -> datetime | None:
+    """As `from_ms`; None stays None."""
+    return None if ms is None else from_ms(ms)
+
+
+def ms_of(moment: datetime | None) -> int | None:
+    """As `to_ms`; None stays None."""
+    return None if moment is None else to_ms(moment)
+
+
 class JobState(StrEnum):
     """The state of a job. `ready` and `delayed` wait, `running` is leased, the others are final."""
 

@@ -7,6 +7,7 @@ the tutorial above all, shell blocks run too, and must print the text block that
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -44,6 +45,9 @@ LONG = tuple(
 """Pages whose code starts Spark and takes a while: `make proof` runs them."""
 WEB = ("how-to/use-with-django.md", "how-to/use-with-fastapi.md")
 """Pages whose code needs the packages that `scripts/web-packages` fetches."""
+CLASS_LINES_MAX = 500
+LONG_CLASSES = {"Queue": "the list of signatures that users call, with examples"}
+"""Classes that may have more lines, and why: a table is read by the row."""
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if "decisions" not in path.parts)
 TEXTS = [*(DOCS / page for page in PAGES), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
@@ -163,6 +167,16 @@ def test_unit_tests_are_in_folders_named_like_what_they_test() -> None:
         *folders, name = path.relative_to(ROOT / "tests" / "unit").parts
         tested = Path(*folders) if folders else Path(name.removeprefix("test_"))
         assert (ROOT / "src" / "casque" / tested).exists(), f"{path.name} tests nothing named {tested}"
+
+
+def test_no_class_is_longer_than_a_reader_can_follow() -> None:
+    long = {
+        node.name
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno >= CLASS_LINES_MAX
+    }
+    assert long == LONG_CLASSES.keys(), f"split classes of more than {CLASS_LINES_MAX} lines, one job each"
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=[str(path.relative_to(ROOT)) for path in TEXTS])

@@ -22,12 +22,12 @@ from casque.testing.hosting import FixedHost, leading
 from casque.testing.service_suite.jobs import a_job
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
-from casque.transport.border import Limits, admit
+from casque.transport.border import admit
 from casque.transport.grpc.door import Door, GrpcLimits
 from casque.transport.grpc.server import GrpcServer
 from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
-from casque.transport.limits import changed, split
+from casque.transport.limits import Limits, changed, split
 from casque.transport.scopes import Scope
 from tests.integration.shell import casque
 from tests.integration.test_grpc_calls import Stub, calls_to, refused

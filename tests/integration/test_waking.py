@@ -12,7 +12,7 @@ import pytest
 from casque import Queue
 from casque.clock import SystemClock
 from casque.codec.log import segment_key
-from casque.engine.group import FOLLOWED_MS
+from casque.engine.announcements import FOLLOWED_MS
 from casque.storage.local import LocalStore
 from casque.storage.port import Lost, Outcome, Read, Stored
 from casque.testing import ManualClock

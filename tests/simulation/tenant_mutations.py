@@ -12,6 +12,7 @@ from casque.service.requests import Find
 from casque.transport import access
 from casque.transport.access import Principal, TokenBook
 from casque.transport.border import Border
+from casque.transport.long_answers import LongAnswers
 from casque.transport.tenants import Naming
 from casque.transport.tokenfile import StoredToken
 from casque.types import JobSpec
@@ -44,7 +45,7 @@ def tenants_find_what_they_can_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def tenants_watch_whatever_is_added(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Border, "_reaches_fields", lambda self, event: True)
+    patch.setattr(LongAnswers, "_reaches_fields", lambda self, event: True)
 
 
 def one_tenants_requests_push_out_anothers(patch: pytest.MonkeyPatch) -> None:
@@ -89,7 +90,7 @@ def _of_every_token_there_was(entry_of: Any) -> Any:
 
 
 def streams_outlive_their_tokens(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Border, "_while_valid", lambda self, answers: answers)
+    patch.setattr(LongAnswers, "_while_valid", lambda self, answers: answers)
 
 
 def tokens_known_by_their_ids(patch: pytest.MonkeyPatch) -> None:
@@ -112,7 +113,7 @@ def entrypoints_of_tokens_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def archives_shown_to_every_tenant(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Border, "_own_archive", lambda self, kept: kept)
+    patch.setattr(LongAnswers, "_own_archive", lambda self, naming, kept: kept)
 
 
 def request_ids_shared_by_all_tokens(patch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,11 @@ from casque.storage.port import Stored, locate, place_of
 from casque.telemetry import logger
 from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
-from casque.transport.border import DEFAULT_LIMITS, Limits, admit
+from casque.transport.border import admit
 from casque.transport.grpc.server import GrpcLimits, GrpcServer
 from casque.transport.http.limits import HttpLimits
 from casque.transport.http.server import HttpServer
+from casque.transport.limits import DEFAULT_LIMITS, Limits
 from casque.transport.listening import Address, advertised, check_exposure
 from casque.transport.measured import measuring
 from casque.transport.shard_border import admit_peers

@@ -21,7 +21,8 @@ from casque.cli.options import Json, parse_span, read_payload
 from casque.cli.output import print_json, progress, say
 from casque.cli.target import QueueTarget
 from casque.client.job import Job
-from casque.client.queue import NewJob, Queue
+from casque.client.new_jobs import NewJob
+from casque.client.queue import Queue
 from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
 
 COMMIT_JOBS = 2_000

@@ -14,7 +14,7 @@ from casque.client.job import Job
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
 from casque.fields import GAINED, gained, shown
-from casque.types import Ending, GainedFields, JobState, from_ms
+from casque.types import Ending, GainedFields, JobState, from_ms, moment_of
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -106,8 +106,8 @@ def view_job(job: Job[bytes]) -> JobView:
         due_at=from_ms(record.due_ms),
         token=record.token,
         worker=record.worker,
-        claimed_at=_time(record.claimed_ms),
-        heartbeat_at=_time(record.beat_ms),
+        claimed_at=moment_of(record.claimed_ms),
+        heartbeat_at=moment_of(record.beat_ms),
         lease_s=record.lease_ms / 1000 if record.state is JobState.RUNNING else None,
         error=record.error,
         key=spec.key,
@@ -115,7 +115,7 @@ def view_job(job: Job[bytes]) -> JobView:
         headers=spec.headers,
         tries=tuple(
             AttemptView(
-                _time(tried.claimed_ms), from_ms(tried.ended_ms), tried.how, tried.worker, tried.token, tried.error
+                moment_of(tried.claimed_ms), from_ms(tried.ended_ms), tried.how, tried.worker, tried.token, tried.error
             )
             for tried in record.tries
         ),
@@ -126,7 +126,3 @@ def view_job(job: Job[bytes]) -> JobView:
         fifo=spec.fifo,
         **gained(spec),
     )
-
-
-def _time(ms: int | None) -> datetime | None:
-    return None if ms is None else from_ms(ms)

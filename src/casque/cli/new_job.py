@@ -8,7 +8,7 @@ import typer
 
 from casque.cli.command import Options
 from casque.cli.options import parse_pairs
-from casque.client.queue import NewJob
+from casque.client.new_jobs import NewJob
 
 
 class NewJobOptions(Options, frozen=True, kw_only=True):

@@ -31,14 +31,13 @@ from casque.service import Role, Standing
 from casque.settings import BrokerSettings, QueueSettings, SettingsChanges
 from casque.storage.url import open_store
 from casque.transport.access import TokenBook
-from casque.transport.limits import changed, split
+from casque.transport.limits import Limits, changed, split
 from casque.transport.listening import Address
 from casque.transport.tls import Tls, TlsFiles
 
 if TYPE_CHECKING:
     # Servers need packages that the other commands do without.
     from casque.app import BrokerServer, Peers, ServeOptions
-    from casque.transport.border import Limits
     from casque.transport.grpc.server import GrpcLimits
 
 SECONDS_MAX = 86_400.0
@@ -322,7 +321,6 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
 
 
 def _limits(pairs: list[str]) -> tuple[Limits, GrpcLimits]:
-    from casque.transport.border import Limits
     from casque.transport.grpc.server import GrpcLimits
 
     of_calls, of_server = changed(split(pairs), Limits(), GrpcLimits())

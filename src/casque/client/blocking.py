@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from casque.client.job import Job
@@ -38,11 +37,9 @@ class Blocking(Generic[T]):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
-            self._wait(self._queue.__aexit__(kind, error, trace))
+            self._wait(self._queue.__aexit__(*error))
         finally:
             self._end_loop()
 

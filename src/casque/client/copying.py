@@ -104,13 +104,7 @@ async def _copy(
     if isinstance(one, LocalStore) and isinstance(other, LocalStore):
         _check_apart(_real(one), _real(other))
     try:
-        return await Copier(
-            one,
-            other,
-            Environment(),
-            progress=progress,
-            lift=lift,
-        ).copy()
+        return await Copier(one, other, Environment(), progress=progress, lift=lift).copy()
     finally:
         await one.close()
         await other.close()

@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, Generic, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from casque import checks, cron
 from casque.client.connecting import ClientTlsFiles, by_address, by_bucket
-from casque.client.ids import new_ids
 from casque.client.job import Job
+from casque.client.new_jobs import NewJob, SpecMaker, as_new_job
 from casque.client.opening import Parts, as_store
 from casque.client.past import open_past, past_ring
 from casque.client.payloads import PayloadCodec, codec_for
 from casque.client.remote import RemoteQueue
+from casque.client.ring_history import ring_archive, ring_events
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, SystemClock, new_id, system_random
 from casque.codec.staged import checked_parts
@@ -27,11 +28,8 @@ from casque.engine.history import History
 from casque.engine.ticker import triggered
 from casque.environment import Environment
 from casque.errors import CasqueError, InvalidInputError, QueueClosedError, RingError, ScheduleNotFoundError
-from casque.fields import check_tags
-from casque.ring.archives import merged
-from casque.ring.feeds import merged_feed
 from casque.ring.service import RingService
-from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats, requests
+from casque.service import ArchivedJob, ArchiveFilter, Lease, QueueEvent, QueueService, Stats, requests
 from casque.settings import QueueSettings, SettingsChanges
 from casque.storage.url import is_address
 from casque.tasks import Background
@@ -40,7 +38,6 @@ from casque.types import (
     Admission,
     Gate,
     JobRecord,
-    JobSpec,
     JobState,
     Missed,
     PeekedZone,
@@ -62,23 +59,6 @@ BEATS_MAX = 10_000
 """Leases in one call; the limit of a broker."""
 RELEASE_S = 5.0
 """How long closing a queue waits for zones to be released whose callers left."""
-
-
-class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One job of an `enqueue_many`, with options beyond entrypoint and payload."""
-
-    entrypoint: str
-    payload: T
-    priority: int = 0
-    delay: float | timedelta | None = None
-    run_at: datetime | None = None
-    key: str | None = None
-    max_attempts: int | None = None
-    headers: Mapping[str, str] | None = None
-    zone: str | None = None
-    max_crashes: int | None = None
-    fifo: bool = False
-    tags: Sequence[str] = ()
 
 
 class Queue(LeaseVerbs, Generic[T]):
@@ -115,6 +95,7 @@ class Queue(LeaseVerbs, Generic[T]):
         self._remote = remote
         self._as_of = as_of
         self._codec = codec
+        self._new = SpecMaker(parts, codec)
         self._worker = worker or new_id(parts.rng)
         self._owns_store = owns_store
         self._group: GroupCommit | None = None
@@ -234,9 +215,7 @@ class Queue(LeaseVerbs, Generic[T]):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._releasing.ended(RELEASE_S)
         if self._group is not None:
             await self._group.stop()
@@ -290,7 +269,7 @@ class Queue(LeaseVerbs, Generic[T]):
         new = NewJob(
             entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes, fifo, tags
         )
-        spec = self._spec(new_id(self._parts.rng), new)
+        spec = self._new.spec(new_id(self._parts.rng), new)
         [record] = await self._service.call(requests.Enqueue((spec,), checks.request_id(request_id)))
         return Job(record, self._codec)
 
@@ -298,7 +277,7 @@ class Queue(LeaseVerbs, Generic[T]):
         self, jobs: Iterable[tuple[str, T] | NewJob[T]], *, request_id: str | None = None
     ) -> list[Job[T]]:
         """Add jobs in one commit: all of them or none."""
-        specs = self._specs(list(jobs))
+        specs = self._new.specs(list(jobs))
         added = await self._service.call(requests.Enqueue(tuple(specs), checks.request_id(request_id)))
         codec = self._codec
         return [Job(record, codec) for record in added]
@@ -435,7 +414,7 @@ class Queue(LeaseVerbs, Generic[T]):
         >>> asyncio.run(main())
         1
         """
-        run_at_ms = self._run_at_ms(delay, run_at)
+        run_at_ms = self._new.run_at_ms(delay, run_at)
         priority = None if priority is None else checks.priority(priority)
         asked = requests.Reschedule(checks.job_id(job_id), run_at_ms, priority, checks.request_id(request_id))
         asked.check()
@@ -688,10 +667,10 @@ class Queue(LeaseVerbs, Generic[T]):
         >>> asyncio.run(main())
         nightly 0 3 * * * 0
         """
-        new = job if isinstance(job, NewJob) else _new(job)
+        new = as_new_job(job)
         if new.delay is not None or new.run_at is not None:
             raise InvalidInputError("the job of a schedule has no delay and no run_at: each tick is its time")
-        spec = self._spec("", new)
+        spec = self._new.spec("", new)
         checks.blob("payload", spec.payload, checks.SCHEDULED_BYTES_MAX)
         cron.parse(checks.text("expression", expression, cron.EXPRESSION_MAX), cron.zone(tz))
         return await self._service.call(
@@ -799,25 +778,14 @@ class Queue(LeaseVerbs, Generic[T]):
                     raise
             else:
                 return
-        feed = self._ring.events(from_position=begin, follow=follow) if self._ring else self._shards_feed(begin, follow)
+        feed = (
+            self._ring.events(from_position=begin, follow=follow)
+            if self._ring
+            else ring_events(self._local, begin, follow=follow)
+        )
         async with aclosing(feed) as events:
             async for event in events:
                 yield event
-
-    def _shards_feed(self, begin: int | dict[int, int] | None, follow: bool) -> AsyncGenerator[QueueEvent]:
-        """The events of a ring that was not entered."""
-        local = self._local
-        if local is None:
-            raise InvalidInputError("positions by shard are those of a ring that is opened by the URL of its store")
-        root = local.root()
-
-        async def count() -> int:
-            return (await root.read()).shards
-
-        def feed_of(token: int, begin: int | None, wait: bool) -> AsyncGenerator[QueueEvent]:
-            return local.shard(token).history().events(from_position=begin, follow=wait)
-
-        return merged_feed(count, feed_of, begin, follow=follow, clock=local.clock)
 
     async def archive(
         self,
@@ -845,7 +813,7 @@ class Queue(LeaseVerbs, Generic[T]):
         >>> asyncio.run(main())
         send done 1 b'sent'
         """
-        asked = {
+        asked: ArchiveFilter = {
             "since": None if since is None else checks.moment("since", since),
             "until": None if until is None else checks.moment("until", until),
             "entrypoint": None if entrypoint is None else checks.entrypoint(entrypoint),
@@ -853,15 +821,13 @@ class Queue(LeaseVerbs, Generic[T]):
         }
         try:
             try:
-                async with aclosing(self._looking().archive(**asked)) as jobs:  # type: ignore[arg-type]
+                async with aclosing(self._looking().archive(**asked)) as jobs:
                     async for job in jobs:
                         yield job
             except RingError:
                 # The queue was not entered, and this is before the first job.
                 assert self._local is not None
-                shards = range((await self._local.root().read()).shards)
-                archives = {token: self._local.shard(token).history().archive(**asked) for token in shards}  # type: ignore[arg-type]
-                async with aclosing(merged(archives)) as jobs:
+                async with aclosing(await ring_archive(self._local, asked)) as jobs:
                     async for job in jobs:
                         yield job
         finally:
@@ -900,96 +866,6 @@ class Queue(LeaseVerbs, Generic[T]):
     def _job(self, record: JobRecord) -> Job[T]:
         """A read-only job: its handle cannot finish it, because it was not claimed."""
         return Job(record, self._codec)
-
-    def _specs(self, jobs: list[tuple[str, T] | NewJob[T]]) -> tuple[JobSpec, ...]:
-        encode, attempts = self._codec.encode, self._parts.settings.max_attempts
-        specs: list[JobSpec] = []
-        checked: str | None = None  # most jobs of a bulk share one entrypoint
-        before: tuple[NewJob[T], JobSpec] | None = None  # and differ only in the payload
-        for job_id, job in zip(new_ids(self._parts.rng, len(jobs)), jobs, strict=True):
-            if type(job) is tuple and len(job) == 2 and job[0] is checked:  # type: ignore[redundant-expr]
-                specs.append(JobSpec(job_id, checked, encode(job[1]), 0, None, attempts))
-                continue
-            if before is not None and type(job) is NewJob and _differs_in_payload_only(before[0], job):
-                same = before[1]
-                specs.append(
-                    JobSpec(
-                        job_id,
-                        same.entrypoint,
-                        encode(job.payload),
-                        same.priority,
-                        None,
-                        same.max_attempts,
-                        None,
-                        same.headers,
-                        same.zone,
-                        max_crashes=same.max_crashes,
-                        fifo=same.fifo,
-                        tags=same.tags,
-                    )
-                )
-                continue
-            match job:
-                case (str() as entrypoint, payload):
-                    checked = checks.entrypoint(entrypoint)
-                    specs.append(JobSpec(job_id, checked, encode(payload), 0, None, attempts))
-                case NewJob():
-                    spec = self._spec(job_id, job, checked)
-                    specs.append(spec)
-                    checked, before = spec.entrypoint, (job, spec)
-                case _:
-                    raise InvalidInputError(f"enqueue_many takes (entrypoint, payload) pairs or NewJob, not {job!r}")
-        return tuple(specs)
-
-    def _run_at_ms(self, delay: float | timedelta | None, run_at: datetime | None) -> int | None:
-        if delay is None:
-            return None if run_at is None else checks.moment_ms("run_at", run_at)
-        if run_at is not None:
-            raise InvalidInputError("give either delay or run_at, not both")
-        return self._parts.clock.wall_ms() + checks.span_ms("delay", delay)
-
-    def _spec(self, job_id: str, new: NewJob[T], checked: str | None = None) -> JobSpec:
-        """`checked`: an entrypoint that was checked already."""
-        attempts = new.max_attempts
-        return JobSpec(
-            job_id,
-            checked if checked is not None and new.entrypoint is checked else checks.entrypoint(new.entrypoint),
-            self._codec.encode(new.payload),
-            checks.priority(new.priority),
-            None if new.delay is None and new.run_at is None else self._run_at_ms(new.delay, new.run_at),
-            self._parts.settings.max_attempts if attempts is None else checks.max_attempts(attempts),
-            None if new.key is None else checks.name("key", new.key, checks.KEY_MAX),
-            None if new.headers is None else checks.headers(new.headers),
-            None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
-            max_crashes=None if new.max_crashes is None else checks.max_crashes(new.max_crashes),
-            fifo=checks.flag("fifo", new.fifo),
-            tags=check_tags(new.tags) if new.tags != () else (),
-        )
-
-
-def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
-    """True if the checks of one job hold for the other: identical values, and no time or key of its own."""
-    return (
-        one.entrypoint is other.entrypoint
-        and one.priority is other.priority
-        and one.max_attempts is other.max_attempts
-        and one.headers is other.headers
-        and one.zone is other.zone
-        and one.max_crashes is other.max_crashes
-        and one.fifo is other.fifo
-        and one.tags is other.tags
-        and other.key is None
-        and other.delay is None
-        and other.run_at is None
-    )
-
-
-def _new(job: Any) -> NewJob[Any]:
-    match job:
-        case (str() as entrypoint, payload):
-            return NewJob(entrypoint, payload)
-        case _:
-            raise InvalidInputError(f"job must be (entrypoint, payload) or a NewJob, not {job!r}")
 
 
 def _begin(position: int | Mapping[int, int] | None) -> int | dict[int, int] | None:

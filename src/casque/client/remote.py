@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from datetime import datetime
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -31,11 +30,11 @@ from casque.errors import (
     ZoneLeaseLostError,
     ZoneMovedError,
 )
-from casque.service import ArchivedJob, QueueEvent, QueueService
+from casque.service import ArchivedJob, ArchiveFilter, QueueEvent, QueueService
 from casque.service.requests import Dequeue, Request, Scope, is_named
 from casque.tasks import Background, joined
 from casque.telemetry import logger
-from casque.types import JobRecord, JobState
+from casque.types import JobRecord
 
 log = logger("client")
 
@@ -175,19 +174,12 @@ class RemoteQueue(QueueService):
             except ASKED_AGAIN as error:
                 await self._turn_away(broker, error, patience)
 
-    async def archive(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        entrypoint: str | None = None,
-        states: frozenset[JobState] | None = None,
-    ) -> AsyncGenerator[ArchivedJob]:
+    async def archive(self, **asked: Unpack[ArchiveFilter]) -> AsyncGenerator[ArchivedJob]:
         patience, begun = self._patience(), False
         while True:
             broker = await self._found(patience)
             try:
-                stream = broker.archive(since=since, until=until, entrypoint=entrypoint, states=states)
+                stream = broker.archive(**asked)
                 async with aclosing(stream) as jobs:
                     async for job in jobs:
                         begun = True

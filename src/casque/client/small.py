@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from casque import checks
@@ -132,9 +131,7 @@ class BrokerQueue(SmallQueue):
         self._group, self._embedded = group, self._service_of(group)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._group is not None
         await self._group.stop()
         if self._owns_store:

@@ -8,7 +8,7 @@ from types import EllipsisType
 from typing import Generic, TypeVar
 
 from casque.client.blocking import Blocking, SyncJob
-from casque.client.queue import NewJob
+from casque.client.new_jobs import NewJob
 from casque.errors import CasqueError
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.types import (

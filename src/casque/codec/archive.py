@@ -17,7 +17,7 @@ from casque.codec.stored import end_alike
 from casque.errors import CorruptQueueError
 from casque.fields import GAINED, RECORD, SPEC
 from casque.service import ArchivedAttempt, ArchivedJob
-from casque.types import Attempt, Finished, JobState, from_ms
+from casque.types import Attempt, Finished, JobState, from_ms, moment_of, ms_of, to_ms
 
 ARCHIVE = "archive/"
 SUFFIX = ".jsonl"
@@ -94,14 +94,13 @@ class _Moments(dict[int, datetime]):
 
 
 def archived_try(tried: Attempt) -> ArchivedAttempt:
-    return ArchivedAttempt(
-        from_ms(tried.ended_ms),
-        tried.how,
-        None if tried.claimed_ms is None else from_ms(tried.claimed_ms),
-        tried.worker,
-        tried.token,
-        tried.error,
-    )
+    claimed_at = moment_of(tried.claimed_ms)
+    return ArchivedAttempt(from_ms(tried.ended_ms), tried.how, claimed_at, tried.worker, tried.token, tried.error)
+
+
+def unarchived_try(tried: ArchivedAttempt) -> Attempt:
+    claimed_ms = ms_of(tried.claimed_at)
+    return Attempt(claimed_ms, to_ms(tried.ended_at), tried.how, tried.worker, tried.token, tried.error)
 
 
 _to_archived = converter(

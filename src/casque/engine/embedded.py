@@ -8,9 +8,8 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from copy import copy
-from datetime import datetime
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -32,7 +31,7 @@ from casque.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from casque.service import ArchivedJob, Outcome, OutcomeKind, QueueEvent, QueueService, Stats, requests
+from casque.service import ArchivedJob, ArchiveFilter, Outcome, OutcomeKind, QueueEvent, QueueService, Stats, requests
 from casque.service.requests import (
     Ack,
     Admit,
@@ -473,15 +472,8 @@ class EmbeddedService(QueueService):
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         return self._past.events(from_position=from_position, follow=follow)
 
-    def archive(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        entrypoint: str | None = None,
-        states: frozenset[JobState] | None = None,
-    ) -> AsyncGenerator[ArchivedJob]:
-        return self._past.archive(since=since, until=until, entrypoint=entrypoint, states=states)
+    def archive(self, **asked: Unpack[ArchiveFilter]) -> AsyncGenerator[ArchivedJob]:
+        return self._past.archive(**asked)
 
     @property
     def _past(self) -> History:

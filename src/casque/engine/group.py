@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from casque.clock import Timer, yield_once
+from casque.engine.announcements import Announcements
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation, UnexpectedError
 from casque.engine.pulse import Pulse
@@ -24,12 +25,6 @@ from casque.telemetry import logger
 from casque.types import JobRecord, Reach
 
 log = logger("engine")
-
-FOLLOWED_MS = 5_000
-"""How long a writer that has met others follows them after a commit of its own."""
-QUIET_MS = 4
-"""Others count as quiet after this long without a commit: one read then gets all of them, and busy writers are not
-followed one by one."""
 
 
 class GroupCommit:
@@ -53,6 +48,7 @@ class GroupCommit:
         self._owed: list[Operation] = []
         self._parked = Parked()
         self._wake = asyncio.Event()
+        self._announcements = Announcements(committer, env.clock, self._parked, self._wake)
         self._room = asyncio.Event()
         self._room.set()
         self._task: asyncio.Task[None] | None = None
@@ -62,13 +58,6 @@ class GroupCommit:
         self._poll_at_ms: int | None = None
         self._poll_delay_ms = milliseconds(env.settings.poll_min)
         self._rest_until_ms = 0
-        self._heard = 0
-        """The latest commit that the store has announced and that was not read yet."""
-        self._heard_ms = 0
-        self._rest_timer: Timer | None = None
-        self._follow_until_ms = 0
-        self._races_lost = 0
-        self._stop_listening: Callable[[], None] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._upkeep_is_put_off = False
         self._beat: asyncio.Future[None] | None = None
@@ -256,7 +245,7 @@ class GroupCommit:
             self._closing = True
             if self._timer is not None:
                 self._timer.cancel()
-            self._stop_following()
+            self._announcements.stop_listening()
             self._room.set()
             for operation in self._pending:
                 operation.fail(ending)
@@ -303,14 +292,14 @@ class GroupCommit:
                 self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
             self._pace_polling(found=self._settle(batch))
             if asked:
-                self._begin_following()
+                self._announcements.follow_rivals()
             if not self._closing:
                 await self._committer.hold()
 
     def _take(self) -> list[Operation]:
         """The next batch: the callers that waited longest, without those that have left."""
         pending = self._pending
-        batch, self._owed, self._heard = self._owed, [], 0
+        batch, self._owed, self._announcements.latest = self._owed, [], 0
         limit = self._settings.batch_max
         while pending and len(batch) < limit:
             operation = pending.popleft()
@@ -437,72 +426,23 @@ class GroupCommit:
             self._poll_at_ms = None  # no caller waits, or no other process could bring what they wait for
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
             return
-        self._listen()
+        self._announcements.listen()
         if found:
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
         delay_ms = self._poll_delay_ms * (0.5 + self._rng.random() / 2)
         self._poll_at_ms = self._clock.monotonic_ms() + int(delay_ms) + 1
         self._poll_delay_ms = min(self._poll_delay_ms * 2, milliseconds(self._settings.poll_max))
 
-    def _listen(self) -> None:
-        if self._stop_listening is None:
-            self._stop_listening = self._committer.listen(self._hear)
-            if self._stop_listening is not None and self._committer.known is not None:
-                self._heard = self._committer.known.position + 1  # a commit may have appeared before the subscription
-
-    def _hear(self, position: int) -> None:
-        """The store announces a commit. This only means that reading is worthwhile: at once if a caller waits for jobs,
-        otherwise when the other writers are quiet."""
-        self._heard, self._heard_ms = max(self._heard, position), self._clock.monotonic_ms()
-        if self._parked:
-            if self._is_news():
-                self._wake.set()
-        elif self._heard_ms >= self._follow_until_ms:
-            self._stop_following()
-        elif self._rest_timer is None:
-            self._rest_timer = self._clock.call_later(QUIET_MS / 1000, self._look_if_at_rest)
-
-    def _is_news(self) -> bool:
-        """True if another process has committed."""
-        known = self._committer.known
-        return known is not None and self._heard > known.position
-
-    def _begin_following(self) -> None:
-        """A writer that has lost a race shares the queue: it would lose the next one, too, to commits made since. So
-        writers that only add jobs subscribe as well, as long as they are active."""
-        if self._committer.leads or self._parked:
-            return
-        lost, self._races_lost = self._races_lost, self._committer.races_lost
-        if self._races_lost > lost or self._stop_listening is not None:
-            self._follow_until_ms = self._clock.monotonic_ms() + FOLLOWED_MS
-            self._listen()
-
-    def _look_if_at_rest(self) -> None:
-        """Read now and then even if commits keep coming: a busy queue must not keep its followers busy."""
-        self._rest_timer = None
-        if self._is_news() and not self._closing:
-            left_ms = self._heard_ms + QUIET_MS - self._clock.monotonic_ms()
-            if left_ms > 0:
-                self._rest_timer = self._clock.call_later(left_ms / 1000, self._look_if_at_rest)
-            else:
-                self._wake.set()
-
-    def _stop_following(self) -> None:
-        if self._stop_listening is not None:
-            self._stop_listening()
-            self._stop_listening = None
-        if self._rest_timer is not None:
-            self._rest_timer.cancel()
-            self._rest_timer = None
-
     def _next_due_in_ms(self) -> float | None:
         """Time until there is work that no caller asked for."""
         now_ms = self._clock.monotonic_ms()
-        moments = [m for m in (self._poll_at_ms, self._reaper.next_deadline_ms()) if m is not None]
+        moments = [
+            moment
+            for moment in (self._poll_at_ms, self._reaper.next_deadline_ms(), self._announcements.due_ms(now_ms))
+            if moment is not None
+        ]
         if self._owed:
             moments.append(self._rest_until_ms)
-        if self._stop_listening is not None and self._is_news():
-            moments.append(now_ms if self._parked else self._heard_ms + QUIET_MS)
         if (upkeep_ms := self._committer.due_ms()) is not None and not self._is_maintaining:
             moments.append(upkeep_ms)
         state = self._committer.known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import datetime
+from typing import Unpack
 
 from casque.codec.head import KEY, check_single, read_layout
 from casque.engine import feed
@@ -13,9 +13,9 @@ from casque.engine.archived import read_archive
 from casque.engine.held_commits import HeldCommits
 from casque.engine.pulse import Pulse
 from casque.environment import Environment
-from casque.service import ArchivedJob, QueueEvent
+from casque.service import ArchivedJob, ArchiveFilter, QueueEvent
 from casque.storage.port import Store, Stored, locate
-from casque.types import JobState, to_ms
+from casque.types import ms_of
 
 READERS_AT_ONCE = 4
 """Followers that read and decode at the same time; the others wait for their turn."""
@@ -46,15 +46,10 @@ class History:
         """The same, for readers in the leader's own process."""
         return History(self._store, self._env, pulse=pulse)
 
-    async def archive(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        entrypoint: str | None = None,
-        states: frozenset[JobState] | None = None,
-    ) -> AsyncGenerator[ArchivedJob]:
-        jobs = read_archive(self._store, self._env.patience, since_ms=_ms(since), until_ms=_ms(until))
+    async def archive(self, **asked: Unpack[ArchiveFilter]) -> AsyncGenerator[ArchivedJob]:
+        since, until = asked.get("since"), asked.get("until")
+        entrypoint, states = asked.get("entrypoint"), asked.get("states")
+        jobs = read_archive(self._store, self._env.patience, since_ms=ms_of(since), until_ms=ms_of(until))
         found = False
         async with aclosing(jobs):
             async for job in jobs:
@@ -77,7 +72,3 @@ class History:
         read = await self._env.patience().insist(lambda: self._store.get(KEY))
         if isinstance(read, Stored):
             check_single(read_layout(KEY, read.body, locate(self._store, KEY)))
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 import msgspec
@@ -308,12 +308,10 @@ class App:
         self._queue, self._outlet = queue, Open(queue, self._settings, self._opening.get("clock"))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         queue, self._queue, self._outlet = self._queue, None, None
         assert queue is not None
-        await queue.__aexit__(kind, error, trace)
+        await queue.__aexit__(*error)
 
     def __enter__(self) -> Self:
         self._refuse_if_open()
@@ -325,12 +323,10 @@ class App:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._thread is not None
         try:
-            self._thread.wait(self.__aexit__(kind, error, trace))
+            self._thread.wait(self.__aexit__(*error))
         finally:
             self._thread.end()
 

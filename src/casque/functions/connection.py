@@ -13,7 +13,8 @@ import msgspec
 
 from casque import checks
 from casque.client.loop_thread import result_of
-from casque.client.queue import NewJob, Queue
+from casque.client.new_jobs import NewJob
+from casque.client.queue import Queue
 from casque.clock import Clock, SystemClock
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, NoResultError, QueueClosedError
 from casque.functions.handle import Connection, Handle, Outcome

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 import msgspec
 
 from casque import checks
-from casque.client.queue import NewJob
+from casque.client.new_jobs import NewJob
 from casque.errors import InvalidInputError
 from casque.fields import check_tags, gained
 from casque.functions.arguments import Arguments, discard_result, encode_result, result_decoder

@@ -7,9 +7,8 @@ import heapq
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from copy import copy
-from datetime import datetime
 from itertools import islice
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -33,7 +32,7 @@ from casque.ring.leaser import Leaser
 from casque.ring.numbers import after_of, error_of, inner, lease_of, record_of
 from casque.ring.shards import Shard, Shards, cut_off, in_time, together, worst
 from casque.ring.walker import Walker
-from casque.service import ArchivedJob, QueueEvent, QueueService, ShardService, Stats
+from casque.service import ArchivedJob, ArchiveFilter, QueueEvent, QueueService, ShardService, Stats
 from casque.service.requests import (
     Ack,
     Admit,
@@ -68,7 +67,6 @@ from casque.types import (
     Gate,
     Gates,
     JobRecord,
-    JobState,
     PeekedZone,
     Reach,
     Totals,
@@ -358,18 +356,8 @@ class RingService(QueueService):
 
         return merged_feed(count, feed_of, from_position, follow=follow, clock=self._clock)
 
-    async def archive(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        entrypoint: str | None = None,
-        states: frozenset[JobState] | None = None,
-    ) -> AsyncGenerator[ArchivedJob]:
-        archives = {
-            shard.token: shard.service.archive(since=since, until=until, entrypoint=entrypoint, states=states)
-            for shard in await self._shards.every()
-        }
+    async def archive(self, **asked: Unpack[ArchiveFilter]) -> AsyncGenerator[ArchivedJob]:
+        archives = {shard.token: shard.service.archive(**asked) for shard in await self._shards.every()}
         async with aclosing(merged(archives)) as jobs:
             async for job in jobs:
                 yield job

@@ -11,11 +11,12 @@ from casque.service.answers import (
 )
 from casque.service.hosts import Host, RingHost, Role, Standing
 from casque.service.outcomes import FAILURES, Lease, Outcome, OutcomeKind, check_outcome, is_silent_ack
-from casque.service.queue import QueueService, ScopedService, ShardService
+from casque.service.queue import ArchiveFilter, QueueService, ScopedService, ShardService
 from casque.service.requests import Request, Scope
 
 __all__ = [
     "FAILURES",
+    "ArchiveFilter",
     "ArchivedAttempt",
     "ArchivedJob",
     "EventKind",

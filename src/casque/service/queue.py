@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol, TypedDict, TypeVar
 
 from casque.errors import CasqueError
 from casque.service import requests
@@ -33,6 +33,15 @@ from casque.types import (
 )
 
 A = TypeVar("A")
+
+
+class ArchiveFilter(TypedDict, total=False):
+    """The arguments of `QueueService.archive`, for services that hand them on."""
+
+    since: datetime | None
+    until: datetime | None
+    entrypoint: str | None
+    states: frozenset[JobState] | None
 
 
 class QueueService(Protocol):

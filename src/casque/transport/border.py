@@ -1,8 +1,8 @@
 """The border of a broker: everything that comes from a wire is checked here before it reaches the queue.
 
-Two checks, in this order: may this caller do this, and is every argument valid. The queue behind trusts its callers, as
-a library does; one value of the wrong type would end its commit loop for all callers. A refused call raises one of
-`casque.errors` and has changed nothing.
+Two checks, in this order: may this caller do this, and is every argument valid (`arguments`). The queue behind trusts
+its callers, as a library does; one value of the wrong type would end its commit loop for all callers. A refused call
+raises one of `casque.errors` and has changed nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -25,19 +24,7 @@ from casque.errors import (
     NotAuthenticatedError,
     ScheduleNotFoundError,
 )
-from casque.fields import SPEC, SetBy
-from casque.service import (
-    ArchivedJob,
-    EventKind,
-    Lease,
-    Outcome,
-    QueueEvent,
-    QueueService,
-    ScopedService,
-    Stats,
-    check_outcome,
-    requests,
-)
+from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, ScopedService, Stats, requests
 from casque.service.requests import (
     Ack,
     Adopt,
@@ -72,8 +59,10 @@ from casque.service.requests import (
     verb_of,
 )
 from casque.state.request_ids import scoped_id
-from casque.transport import audit
+from casque.transport import arguments, audit
 from casque.transport.access import TokenBook
+from casque.transport.limits import DEFAULT_LIMITS, Limits
+from casque.transport.long_answers import LongAnswers
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.transport.tenants import Naming
 from casque.types import (
@@ -84,7 +73,6 @@ from casque.types import (
     JobState,
     Missed,
     PeekedZone,
-    Progress,
     Schedule,
     ScheduleSpec,
     Totals,
@@ -97,39 +85,7 @@ A = TypeVar("A")
 Wrapper: TypeAlias = Callable[[QueueService], QueueService]
 Admit: TypeAlias = Callable[[str | None], Wrapper]
 
-_SPAN_MS_MAX = checks.LONGEST_S * 1000
-_PRIORITY = 2**63
 _PAGE = 1_000
-_OTHERS = tuple(field for field in SPEC if field.gained or field.set_by is not SetBy.PRODUCER)
-_others = attrgetter(*(field.spec or "" for field in _OTHERS))
-_NO_OTHERS = tuple(field.default for field in _OTHERS)
-"""Fields that few jobs have, and those that the queue itself adds to a job, such as the location of a payload."""
-_ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a single call."""
-
-    payload_bytes: int = 64 * 1024 * 1024
-    """Of one job. Payloads too large for a commit go to `blobs/` long before this limit."""
-    result_bytes: int = 256 * 1024
-    """Size of a job's result, which is stored in the log and in the archive."""
-    jobs_per_enqueue: int = 10_000
-    jobs_per_dequeue: int = checks.BATCH_MAX
-    outcomes_per_settle: int = checks.BATCH_MAX
-    leases_per_heartbeat: int = 10_000
-    entrypoints_per_dequeue: int = 1_000
-    schedules_per_tenant: int = 100
-    """Per token limited to zones or entrypoints. A queue holds at most 1,000 schedules in all."""
-    wait_s: float = 300.0
-    """How long a dequeue may wait for a first job. A caller that wants to wait longer calls again."""
-    waits: int = 20_000
-    """Dequeues of one principal that wait at the same time, on all wires together."""
-    followers: int = 1_000
-    """Readers of one principal that follow the events at the same time, on all wires together."""
-
-
-DEFAULT_LIMITS = Limits()
 
 
 def admit(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
@@ -198,6 +154,18 @@ class UnderWay:
         self.waits = 0
         self.followers = 0
 
+    async def counted(self, events: AsyncGenerator[QueueEvent], followers_max: int) -> AsyncGenerator[QueueEvent]:
+        """Count a following reader from its first request until it ends."""
+        async with aclosing(events):
+            if self.followers >= followers_max:
+                raise LimitReachedError("readers that follow the events, of one token", followers_max)
+            self.followers += 1
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                self.followers -= 1
+
 
 class Border(QueueService):
     """Satisfies `QueueService` in front of another one, for one caller.
@@ -255,7 +223,7 @@ class Border(QueueService):
         specs = request.specs
         if request.generation:
             raise InvalidInputError("generation is for the brokers of a ring among themselves: leave it out")
-        self._check_specs(specs)
+        arguments.check_specs(specs, self._limits)
         if self._naming is None:
             return await self.service.call(request)
         for spec in specs:
@@ -280,52 +248,6 @@ class Border(QueueService):
             raise _beyond(request, "every entrypoint and every zone")
         return self.service.call(msgspec.structs.replace(request, parts=checked))
 
-    def _check_specs(self, specs: Any) -> None:
-        """Accept all specs or none. A plain job costs no function call in this loop, to keep a bulk of 10,000 cheap."""
-        if not isinstance(specs, list | tuple):
-            raise InvalidInputError(f"specs must be a list of jobs, not {type(specs).__name__}")
-        if len(specs) > self._limits.jobs_per_enqueue:
-            raise InvalidInputError(
-                f"specs must be at most {self._limits.jobs_per_enqueue:,} jobs in one enqueue, not {len(specs):,}; "
-                "enqueue them in several calls"
-            )
-        payload_max = self._limits.payload_bytes
-        # Most jobs of a bulk share these values, so each distinct one is checked once. The list is a start value that
-        # equals none of them.
-        checked: object = specs
-        attempts: object = specs
-        crashes: object = specs
-        for spec in specs:
-            if type(spec) is not JobSpec:
-                raise InvalidInputError(f"specs must be jobs, not {type(spec).__name__}")
-            job_id, payload, priority = spec.id, spec.payload, spec.priority
-            if type(job_id) is not str or not 0 < len(job_id) <= checks.NAME_MAX or not job_id.isprintable():
-                checks.name("id", job_id, checks.NAME_MAX)
-            if spec.entrypoint is not checked:
-                checked = checks.entrypoint(spec.entrypoint)
-            if type(payload) is not bytes or len(payload) > payload_max:
-                checks.blob("payload", payload, payload_max)
-            if type(priority) is not int or not -_PRIORITY <= priority < _PRIORITY:
-                checks.whole("priority", priority, -_PRIORITY)
-            if spec.run_at_ms is not None:
-                checks.whole("run_at_ms", spec.run_at_ms, *checks.MOMENTS_MS)
-            if spec.max_attempts is not None and spec.max_attempts is not attempts:
-                attempts = checks.whole("max_attempts", spec.max_attempts, 1)
-            if spec.max_crashes is not None and spec.max_crashes is not crashes:
-                crashes = checks.max_crashes(spec.max_crashes)
-            if spec.key is not None:
-                checks.name("key", spec.key, checks.KEY_MAX)
-            if spec.headers is not None:
-                if type(spec.headers) is not dict:
-                    raise InvalidInputError(f"headers must map str to str, not be a {type(spec.headers).__name__}")
-                checks.few_headers(spec.headers)
-            if spec.zone is not None:
-                checks.zone(spec.zone)
-            if spec.fifo is not False:
-                checks.flag("fifo", spec.fifo)
-            if _others(spec) != _NO_OTHERS:
-                _check_others(spec)
-
     def _own_or_as_asked(self, job: JobRecord, spec: JobSpec) -> JobRecord:
         """A caller that names the key or request id of a job outside its reach gets the job's id, as deduplication
         requires, but not its contents."""
@@ -338,17 +260,17 @@ class Border(QueueService):
     async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
         limits, entrypoints, zones = self._limits, request.entrypoints, request.zones
         if entrypoints is not None:
-            self._check_entrypoints(entrypoints)
+            arguments.check_entrypoints(entrypoints, self._limits)
         checks.whole("limit", request.limit, 1, limits.jobs_per_dequeue)
         if request.first is not False:
             checks.flag("first", request.first)
         if request.lease_ms is not None:
-            checks.whole("lease_ms", request.lease_ms, 1, _SPAN_MS_MAX)
+            checks.whole("lease_ms", request.lease_ms, 1, arguments.SPAN_MS_MAX)
         if request.worker is not None:
             checks.name("worker", request.worker, checks.NAME_MAX)
         checks.number("wait_s", request.wait_s, 0, limits.wait_s)
         if zones is not None:
-            self._check_zones(zones)
+            arguments.check_zones(zones)
         if request.zone_lease is not None:
             checks.shown_zone_lease(request.zone_lease, zones)
         if self._limited:
@@ -383,21 +305,6 @@ class Border(QueueService):
                     await self.service.call(GiveBack(job.spec.id, job.token))
             raise
 
-    def _check_entrypoints(self, entrypoints: Any) -> None:
-        if not isinstance(entrypoints, tuple) or not 1 <= len(entrypoints) <= self._limits.entrypoints_per_dequeue:
-            raise InvalidInputError(
-                f"entrypoints must be a tuple of 1 to {self._limits.entrypoints_per_dequeue} names, or None for any"
-            )
-        for entrypoint in entrypoints:
-            checks.entrypoint(entrypoint)
-
-    @staticmethod
-    def _check_zones(zones: Any) -> None:
-        if not isinstance(zones, tuple) or not 1 <= len(zones) <= checks.ZONES_MAX:
-            raise InvalidInputError(f"zones must be a tuple of 1 to {checks.ZONES_MAX} names, or None for all")
-        for zone in zones:
-            checks.zone(zone)
-
     def _own_entrypoints(self, request: Request[Any], asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """The requested entrypoints that a limited worker may claim; no request means all of its own."""
         principal = self.principal
@@ -424,15 +331,15 @@ class Border(QueueService):
         return asked
 
     def _ack(self, request: Ack) -> Awaitable[None]:
-        _check_lease(request.job_id, request.token)
+        arguments.check_lease(request.job_id, request.token)
         if request.result is not None:
             checks.blob("result", request.result, self._limits.result_bytes)
         return self._own.call(request)
 
     async def _nack(self, request: Nack) -> JobRecord | None:
-        _check_lease(request.job_id, request.token)
+        arguments.check_lease(request.job_id, request.token)
         if request.delay_ms is not None:
-            checks.whole("delay_ms", request.delay_ms, 0, _SPAN_MS_MAX)
+            checks.whole("delay_ms", request.delay_ms, 0, arguments.SPAN_MS_MAX)
         if request.backoff is not None:
             checks.backoff(request.backoff)
         if request.error is not None:
@@ -442,34 +349,12 @@ class Border(QueueService):
         return self._own_or_none(await self._own.call(request))
 
     async def _settle(self, request: Settle) -> list[CasqueError | None]:
-        outcomes = self._checked_outcomes(request.outcomes)
+        outcomes = arguments.checked_outcomes(request.outcomes, self._limits)
         return await self._own.call(Settle(tuple(outcomes), request.request_id)) if outcomes else []
 
-    def _checked_outcomes(self, outcomes: Any) -> list[Outcome]:
-        """A plain ack costs no function call in this loop, to keep a hundred thousand of them cheap."""
-        most, result_max = self._limits.outcomes_per_settle, self._limits.result_bytes
-        if not isinstance(outcomes, list | tuple) or len(outcomes) > most:
-            raise InvalidInputError(f"outcomes must be a list of at most {most:,}; settle the rest in another call")
-        checked: list[Outcome] = []
-        for outcome in outcomes:
-            if type(outcome) is not Outcome:
-                raise InvalidInputError(f"outcomes must be outcomes, not {type(outcome).__name__}")
-            job_id, token = outcome.job_id, outcome.token
-            if type(job_id) is not str or not job_id.isascii() or len(job_id) > checks.KEY_MAX:
-                _check_job_id(job_id)
-            if type(token) is not int or not 0 <= token < _PRIORITY:
-                checks.whole("token", token, 0)
-            if outcome.result is not None:
-                checks.blob("result", outcome.result, result_max)
-            failed = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
-            if failed or outcome.how is not None:
-                outcome = _checked_outcome(outcome)  # noqa: PLW2901
-            checked.append(outcome)
-        return checked
-
     async def _heartbeat(self, request: Heartbeat) -> JobRecord:
-        _check_lease(request.job_id, request.token)
-        _check_progress(request.progress)
+        arguments.check_lease(request.job_id, request.token)
+        arguments.check_progress(request.progress)
         return self._shown(await self._own.call(request))
 
     async def _heartbeats(self, request: Heartbeats) -> list[JobRecord | CasqueError]:
@@ -480,8 +365,8 @@ class Border(QueueService):
         for lease in leases:
             if type(lease) is not Lease:
                 raise InvalidInputError(f"leases must be leases, not {type(lease).__name__}")
-            _check_lease(lease.job_id, lease.token)
-            _check_progress(lease.progress)
+            arguments.check_lease(lease.job_id, lease.token)
+            arguments.check_progress(lease.progress)
         if not leases:
             return []
         beaten = await self._own.call(request)
@@ -490,27 +375,24 @@ class Border(QueueService):
         return [self._shown(one) if isinstance(one, JobRecord) else one for one in beaten]
 
     def _give_back(self, request: GiveBack) -> Awaitable[None]:
-        _check_job_id(request.job_id)
+        arguments.check_job_id(request.job_id)
         checks.whole("token", request.token, 0)
         return self._own.call(request)
 
     def _peek_zones(self, request: PeekZones) -> Awaitable[list[PeekedZone]]:
-        entrypoints, names = request.entrypoints, request.names
+        entrypoints = request.entrypoints
         checks.whole("limit", request.limit, 1, checks.ZONES_SHOWN_MAX)
         if entrypoints is not None:
-            self._check_entrypoints(entrypoints)
-        if names is not None:
-            names = self._checked_zones(names)
+            arguments.check_entrypoints(entrypoints, self._limits)
+        names = self._own_among(request.names)
         if self._limited:
             entrypoints = self._own_entrypoints(request, entrypoints)
-            if (own := self.principal.zones) is not None:
-                names = own if names is None else names & own
         return self.service.call(PeekZones(entrypoints, names, request.limit))
 
     def _lease_zone(self, request: LeaseZone) -> Awaitable[ZoneLease | None]:
         self._check_whole_zone(request, request.zone)
         if request.lease_ms is not None:
-            checks.whole("lease_ms", request.lease_ms, 1, _SPAN_MS_MAX)
+            checks.whole("lease_ms", request.lease_ms, 1, arguments.SPAN_MS_MAX)
         if request.worker is not None:
             checks.name("worker", request.worker, checks.NAME_MAX)
         return self.service.call(request)
@@ -532,7 +414,7 @@ class Border(QueueService):
 
     async def _on_job(self, request: Any) -> JobRecord | None:
         """Handle a request that names one job and no lease."""
-        _check_job_id(request.job_id)
+        arguments.check_job_id(request.job_id)
         request.check()
         return self._own_or_none(await self._own.call(request))
 
@@ -587,7 +469,7 @@ class Border(QueueService):
         if job.id != "" or job.run_at_ms is not None:
             raise InvalidInputError("the job of a schedule has no id and no time of its own: each tick gives it both")
         checks.blob("payload", job.payload, checks.SCHEDULED_BYTES_MAX)
-        self._check_specs([msgspec.structs.replace(job, id="-")])
+        arguments.check_specs([msgspec.structs.replace(job, id="-")], self._limits)
         if self._naming is not None:
             if not self._reaches_spec(job):
                 raise _beyond(request, f"the entrypoint {job.entrypoint!r} and its zone")
@@ -635,18 +517,17 @@ class Border(QueueService):
 
     def _list_zones(self, request: ListZones) -> Awaitable[list[ZoneStanding]]:
         checks.whole("limit", request.limit, 1, checks.ZONES_SHOWN_MAX)
-        names = None if request.names is None else self._checked_zones(request.names)
+        names = self._own_among(request.names)
         if self.principal.entrypoints is not None:
             raise _beyond(request, "every entrypoint")
-        if (own := self.principal.zones) is not None:
-            names = own if names is None else names & own
         return self.service.call(ListZones(names, request.limit))
 
-    @staticmethod
-    def _checked_zones(names: Any) -> frozenset[str]:
-        if not isinstance(names, frozenset) or len(names) > checks.ZONES_MAX:
-            raise InvalidInputError(f"names must be a frozenset of at most {checks.ZONES_MAX} zones, or None")
-        return frozenset(checks.zone(name) for name in names)
+    def _own_among(self, names: Any) -> frozenset[str] | None:
+        """The requested zones that the caller reaches; no request means all of its own."""
+        asked = None if names is None else arguments.checked_zones(names)
+        if (own := self.principal.zones) is None:
+            return asked
+        return own if asked is None else asked & own
 
     async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
         states, entrypoint = checks.states(request.states), request.entrypoint
@@ -709,51 +590,8 @@ class Border(QueueService):
         if from_position is not None:
             checks.whole("from_position", from_position, 0)
         checks.flag("follow", follow)
-        if self._limited:
-            events = self._own_events(from_position, follow=follow)
-        else:
-            events = self.service.events(from_position=from_position, follow=follow)
-            if self._book is not None:
-                events = self._while_valid(events)
-        return self._counted(events) if follow else events
-
-    async def _counted(self, events: AsyncGenerator[QueueEvent]) -> AsyncGenerator[QueueEvent]:
-        """Count a following reader from its first request until it ends."""
-        async with aclosing(events):
-            if self._under_way.followers >= self._limits.followers:
-                raise LimitReachedError("readers that follow the events, of one token", self._limits.followers)
-            self._under_way.followers += 1
-            try:
-                async for event in events:
-                    yield event
-            finally:
-                self._under_way.followers -= 1
-
-    async def _own_events(self, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
-        """Most events name only a job, so track which jobs are the caller's own: those that exist now, and those added
-        after the start position. Events of a job that existed at `from_position` and is gone by now are left out,
-        because its owner is no longer known."""
-        # Without a position: start reading before listing the jobs, and yielding after it, so that no job added in
-        # between is missed.
-        start = (await self.service.stats()).position if from_position is None else from_position
-        own = {job.spec.id for job in await self.jobs()}
-        if from_position is None:
-            shown_after = (await self.service.stats()).position
-        else:
-            shown_after = from_position
-            # Events with an id from before the current job of that id was added belong to another job, maybe of others.
-            async with aclosing(self.service.events(from_position=start, follow=False)) as past:
-                own -= {str(event.job_id) async for event in past if event.kind is EventKind.ADDED}
-        events = self.service.events(from_position=start, follow=follow)
-        async with aclosing(self._while_valid(events)) as valid:
-            async for event in valid:
-                if event.kind is EventKind.ADDED:
-                    # The id may have belonged to another job before.
-                    (own.add if self._reaches_fields(event) else own.discard)(str(event.job_id))
-                if event.job_id in own and event.position > shown_after:
-                    yield event if self._naming is None else self._naming.shown_event(event)
-                if event.kind in _ENDS:
-                    own.discard(str(event.job_id))
+        events = self._long_answers().events(self.jobs, from_position, follow=follow)
+        return self._under_way.counted(events, self._limits.followers) if follow else events
 
     def archive(
         self,
@@ -772,23 +610,10 @@ class Border(QueueService):
         self._check_shown("archive", entrypoint)
         states = checks.states(states)
         kept = self.service.archive(since=since, until=until, entrypoint=entrypoint, states=states)
-        if self._limited:
-            return self._own_archive(kept)
-        return kept if self._book is None else self._while_valid(kept)
+        return self._long_answers().archive(kept)
 
-    async def _own_archive(self, kept: AsyncGenerator[ArchivedJob]) -> AsyncGenerator[ArchivedJob]:
-        async with aclosing(self._while_valid(kept)) as valid:
-            async for job in valid:
-                if self.principal.reaches(job.entrypoint, job.zone):
-                    yield job if self._naming is None else self._naming.shown_archived(job)
-
-    async def _while_valid(self, answers: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
-        """End the answer when the token is revoked."""
-        async with aclosing(answers):
-            async for answer in answers:
-                if self._book is not None and self._book.current(self.principal) is not self.principal:
-                    raise NotAuthenticatedError(f"the token {self.principal.name!r} has changed; ask again")
-                yield answer
+    def _long_answers(self) -> LongAnswers:
+        return LongAnswers(self.service, self.principal, self._naming, self._book)
 
     def _check_shown(self, verb: str, entrypoint: str | None) -> None:
         if entrypoint is not None:
@@ -801,9 +626,6 @@ class Border(QueueService):
     def _reaches(self, job: JobRecord) -> bool:
         return self.principal.reaches(job.spec.entrypoint, job.spec.zone)
 
-    def _reaches_fields(self, event: QueueEvent) -> bool:
-        return self.principal.reaches(event.fields["entrypoint"], event.fields.get("zone"))
-
     def _own_or_none(self, job: JobRecord | None) -> JobRecord | None:
         return None if job is None or (self._limited and not self._reaches(job)) else self._shown(job)
 
@@ -814,45 +636,6 @@ class Border(QueueService):
 def _beyond(request: Request[Any], reach: str) -> NotAllowedError:
     """The caller has the scope, but not for this job, zone or entrypoint."""
     return NotAllowedError(request.scope.value, verb_of(type(request)), reach)
-
-
-def _check_others(spec: JobSpec) -> None:
-    for field, value, default in zip(_OTHERS, _others(spec), _NO_OTHERS, strict=True):
-        if value == default:
-            continue
-        if field.set_by is not SetBy.PRODUCER or field.check is None:
-            raise InvalidInputError(f"{field.spec} is for the queue to set, not for its callers")
-        if field.check(value) != value:
-            raise InvalidInputError(f"{field.name} must be a {type(default).__name__}, not a {type(value).__name__}")
-
-
-def _checked_outcome(outcome: Outcome) -> Outcome:
-    check_outcome(outcome)
-    if outcome.error is not None and type(outcome.error) is not str:
-        raise InvalidInputError(f"error must be a str, not {type(outcome.error).__name__}")
-    if outcome.delay_ms is not None:
-        checks.whole("delay_ms", outcome.delay_ms, 0, _SPAN_MS_MAX)
-    if outcome.backoff is not None:
-        checks.backoff(outcome.backoff)
-    return msgspec.structs.replace(outcome, error=checks.error_text(outcome.error))
-
-
-def _check_job_id(job_id: Any) -> None:
-    if type(job_id) is not str or not job_id.isascii() or len(job_id) > checks.KEY_MAX:
-        checks.text("job_id", job_id, checks.KEY_MAX)
-
-
-def _check_progress(progress: Any) -> None:
-    if progress is not None:
-        if type(progress) is not Progress:
-            raise InvalidInputError(f"progress must be a Progress, not {type(progress).__name__}")
-        checks.progress(progress.done, progress.total, progress.note)
-
-
-def _check_lease(job_id: Any, token: Any) -> None:
-    _check_job_id(job_id)
-    if token is not None:
-        checks.whole("token", token, 0)
 
 
 _METHODS: dict[type[Request[Any]], str] = {

@@ -1,4 +1,4 @@
-"""Look up a broker's limits by name, for `casque serve --limit NAME=VALUE`."""
+"""The limits of a single call, and how `casque serve --limit NAME=VALUE` changes limits by name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,35 @@ from typing import TypeVar
 
 import msgspec
 
+from casque import checks
 from casque.errors import InvalidInputError
 
 L = TypeVar("L", bound=msgspec.Struct)
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a single call."""
+
+    payload_bytes: int = 64 * 1024 * 1024
+    """Of one job. Payloads too large for a commit go to `blobs/` long before this limit."""
+    result_bytes: int = 256 * 1024
+    """Size of a job's result, which is stored in the log and in the archive."""
+    jobs_per_enqueue: int = 10_000
+    jobs_per_dequeue: int = checks.BATCH_MAX
+    outcomes_per_settle: int = checks.BATCH_MAX
+    leases_per_heartbeat: int = 10_000
+    entrypoints_per_dequeue: int = 1_000
+    schedules_per_tenant: int = 100
+    """Per token limited to zones or entrypoints. A queue holds at most 1,000 schedules in all."""
+    wait_s: float = 300.0
+    """How long a dequeue may wait for a first job. A caller that wants to wait longer calls again."""
+    waits: int = 20_000
+    """Dequeues of one principal that wait at the same time, on all wires together."""
+    followers: int = 1_000
+    """Readers of one principal that follow the events at the same time, on all wires together."""
+
+
+DEFAULT_LIMITS = Limits()
 
 
 def split(pairs: list[str]) -> dict[str, str]:

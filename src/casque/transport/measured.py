@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from datetime import datetime
-from typing import TypeVar, cast
+from typing import TypeVar, Unpack, cast
 
 from casque.errors import CasqueError
-from casque.service import ArchivedJob, QueueEvent, QueueService
+from casque.service import ArchivedJob, ArchiveFilter, QueueEvent, QueueService
 from casque.service.requests import Dequeue, Request, verb_of
 from casque.telemetry.metrics import Metrics
 from casque.transport import audit
 from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.errors import name_of
-from casque.types import JobState
 
 A = TypeVar("A")
 
@@ -126,15 +124,8 @@ class Measured(QueueService):
                 async for event in stream:
                     yield event
 
-    async def archive(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        entrypoint: str | None = None,
-        states: frozenset[JobState] | None = None,
-    ) -> AsyncGenerator[ArchivedJob]:
-        stream = self._service.archive(since=since, until=until, entrypoint=entrypoint, states=states)
+    async def archive(self, **asked: Unpack[ArchiveFilter]) -> AsyncGenerator[ArchivedJob]:
+        stream = self._service.archive(**asked)
         with self._counting("archive"):
             async with aclosing(stream):
                 async for job in stream:

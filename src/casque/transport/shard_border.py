@@ -17,10 +17,11 @@ from casque.codec.staged import checked_parts
 from casque.errors import InvalidInputError, NotAllowedError
 from casque.service import Known, QueueService, ShardService, requests
 from casque.service.requests import Adopt, AskKnown, CopyGate, CopyZone, Enqueue, HasDue
-from casque.transport import audit
+from casque.transport import arguments, audit
 from casque.transport.access import TokenBook
 from casque.transport.audited import Audited
-from casque.transport.border import DEFAULT_LIMITS, Admit, Border, Limits, Wrapper
+from casque.transport.border import Admit, Border, Wrapper
+from casque.transport.limits import DEFAULT_LIMITS, Limits
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import Admission, JobRecord, Reach
 
@@ -88,7 +89,7 @@ class ShardBorder(Border, ShardService):
 
     async def _enqueue(self, request: Enqueue) -> Sequence[JobRecord]:
         _check_generation(request.generation)
-        self._check_specs(request.specs)
+        arguments.check_specs(request.specs, self._limits)
         return await self._shard.call(request)
 
     def _admit(self, request: requests.Admit) -> Awaitable[Admission]:
@@ -137,9 +138,9 @@ class ShardBorder(Border, ShardService):
 
     def _has_due(self, request: HasDue) -> Awaitable[bool]:
         if request.entrypoints is not None:
-            self._check_entrypoints(request.entrypoints)
+            arguments.check_entrypoints(request.entrypoints, self._limits)
         if request.zones is not None:
-            self._check_zones(request.zones)
+            arguments.check_zones(request.zones)
         return self._shard.call(request)
 
 

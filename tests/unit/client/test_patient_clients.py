@@ -26,7 +26,7 @@ from casque.errors import (
 from casque.service import QueueService
 from casque.service.requests import Ack, Cancel, Dequeue, Enqueue, Find, Request, Retry, Settle
 from casque.testing.clock import ManualClock
-from casque.transport.border import Limits
+from casque.transport.limits import Limits
 from casque.types import JobRecord, JobSpec
 
 

@@ -35,7 +35,8 @@ from casque.service.requests import EVERY, Request, verb_of
 from casque.testing.clock import ManualClock
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
-from casque.transport.border import Admit, Border, Limits, admit
+from casque.transport.border import Admit, Border, admit
+from casque.transport.limits import Limits
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import (
     TRIES_MAX,

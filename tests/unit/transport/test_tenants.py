@@ -16,7 +16,8 @@ from casque.service import EventKind, QueueService
 from casque.settings import QueueSettings
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
-from casque.transport.border import Border, Limits
+from casque.transport.border import Border
+from casque.transport.limits import Limits
 from casque.transport.scopes import Principal, Scope
 from casque.transport.tenants import prefix
 from casque.types import JobSpec, JobState, ScheduleSpec

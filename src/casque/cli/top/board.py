@@ -10,7 +10,19 @@ from heapq import heappop, heappush
 import msgspec
 
 from casque.service import EventKind, QueueEvent
-from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, Progress, Schedule, Totals, from_ms, to_ms
+from casque.types import (
+    ALL_OPEN,
+    Gate,
+    Gates,
+    JobRecord,
+    JobState,
+    Progress,
+    Schedule,
+    Totals,
+    from_ms,
+    moment_of,
+    to_ms,
+)
 
 WINDOW_MS = 10_000
 """Rates are averages over this time."""
@@ -435,8 +447,8 @@ class Board:
                 job.entrypoint,
                 job.attempts,
                 job.worker,
-                _time(job.claimed_ms),
-                _time(job.beat_ms),
+                moment_of(job.claimed_ms),
+                moment_of(job.beat_ms),
                 job.progress,
             )
             for job_id, job in found
@@ -455,7 +467,3 @@ class Board:
             WorkerActivity(name, holding[name], worker.done, worker.failed, from_ms(worker.seen_ms))
             for name, worker in sorted(self._seen_workers.items())
         )
-
-
-def _time(ms: int | None) -> datetime | None:
-    return None if ms is None else from_ms(ms)

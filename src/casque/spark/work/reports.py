@@ -17,7 +17,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -131,9 +130,7 @@ class ReportServer:
             log.warning("cannot listen on %s: outcomes are settled when their batch ends: %s", self._bind, error)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
         for connection in self._connections:

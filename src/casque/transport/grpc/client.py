@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import grpc
 import msgspec
 
 from casque.clock import Clock, SystemClock
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, QueueClosedError
-from casque.service import ArchivedJob, QueueEvent, QueueService
+from casque.service import ArchivedJob, ArchiveFilter, QueueEvent, QueueService
 from casque.service.requests import Dequeue, ListJobs, Request, is_empty
 from casque.tasks import is_cancelled
 from casque.transport.grpc import casque_v1_pb2 as pb
@@ -22,7 +22,7 @@ from casque.transport.grpc.door import GrpcLimits
 from casque.transport.grpc.exchange import ExchangeClient
 from casque.transport.grpc.packets import value_of
 from casque.transport.grpc.refusals import typed
-from casque.types import JobRecord, JobState, to_ms
+from casque.types import JobRecord, to_ms
 
 __all__ = ["ClientTls", "GrpcService"]
 
@@ -131,20 +131,14 @@ class GrpcService(QueueService):
             for event in events:
                 yield event
 
-    async def archive(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        entrypoint: str | None = None,
-        states: frozenset[JobState] | None = None,
-    ) -> AsyncGenerator[ArchivedJob]:
+    async def archive(self, **asked: Unpack[ArchiveFilter]) -> AsyncGenerator[ArchivedJob]:
+        states = asked.get("states")
         if states is not None and not states:
             return
         request = pb.ArchiveRequest(
-            since_ms=_ms_from(since),
-            until_ms=_ms_from(until),
-            entrypoint=entrypoint,
+            since_ms=_ms_from(asked.get("since")),
+            until_ms=_ms_from(asked.get("until")),
+            entrypoint=asked.get("entrypoint"),
             states=messages.state_numbers(states),
             packed=True,
         )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from casque import checks
 from casque.clock import Clock, Random, new_id
+from casque.codec.archive import unarchived_try
 from casque.errors import CasqueError, InvalidInputError
 from casque.fields import GAINED, gained
-from casque.service import ArchivedAttempt, ArchivedJob, Lease, Outcome, OutcomeKind, QueueEvent, Stats
+from casque.service import ArchivedJob, Lease, Outcome, OutcomeKind, QueueEvent, Stats
 from casque.transport.errors import code_of, grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.settling import Refused, single_kind
@@ -32,6 +33,7 @@ from casque.types import (
     ZoneRules,
     ZoneStanding,
     from_ms,
+    ms_of,
     to_ms,
 )
 
@@ -339,7 +341,7 @@ def archived(found: ArchivedJob) -> pb.ArchivedJob:
         finished_at_ms=to_ms(found.finished_at),
         position=found.position,
         sequence=found.sequence,
-        claimed_at_ms=_ms(found.claimed_at),
+        claimed_at_ms=ms_of(found.claimed_at),
         worker=found.worker,
         error=found.error,
         result=found.result,
@@ -349,9 +351,9 @@ def archived(found: ArchivedJob) -> pb.ArchivedJob:
         key=found.key,
         headers=found.headers,
         zone=found.zone,
-        run_at_ms=_ms(found.run_at),
+        run_at_ms=ms_of(found.run_at),
         blob_bytes=found.blob_bytes,
-        tries=map(_archived_attempt, found.tries),
+        tries=map(_attempt, map(unarchived_try, found.tries)),
         waiting=found.waiting,
         crashes=found.crashes,
         max_crashes=found.max_crashes,
@@ -369,18 +371,3 @@ def _attempt(found: Attempt) -> pb.Attempt:
         token=found.token,
         error=found.error,
     )
-
-
-def _archived_attempt(found: ArchivedAttempt) -> pb.Attempt:
-    return pb.Attempt(
-        claimed_at_ms=_ms(found.claimed_at),
-        ended_at_ms=to_ms(found.ended_at),
-        how=_ENDINGS[found.how],
-        worker=found.worker,
-        token=found.token,
-        error=found.error,
-    )
-
-
-def _ms(at: datetime | None) -> int | None:
-    return None if at is None else to_ms(at.astimezone(UTC))

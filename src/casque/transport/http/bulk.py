@@ -13,8 +13,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from casque.clock import yield_once
 from casque.errors import InvalidInputError
-from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.http.messages import NewJob, OutcomeOf, SettleRequest
+from casque.transport.limits import DEFAULT_LIMITS
 
 LARGE = 1024 * 1024
 """Smaller bodies are decoded at once."""

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, Unpack, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -24,7 +24,7 @@ from casque.errors import (
     JobNotFoundError,
     UnknownOutcomeError,
 )
-from casque.service import FAILURES, ArchivedJob, Lease, Outcome, OutcomeKind, QueueEvent, QueueService
+from casque.service import FAILURES, ArchivedJob, ArchiveFilter, Lease, Outcome, OutcomeKind, QueueEvent, QueueService
 from casque.service.requests import (
     Ack,
     Dequeue,
@@ -273,18 +273,13 @@ class HttpService(QueueService):
                         yield event
         raise UnknownOutcomeError(f"{self._url} ended the feed without a word; go on from the last position")
 
-    async def archive(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        entrypoint: str | None = None,
-        states: frozenset[JobState] | None = None,
-    ) -> AsyncGenerator[ArchivedJob]:
+    async def archive(self, **asked: Unpack[ArchiveFilter]) -> AsyncGenerator[ArchivedJob]:
+        states = asked.get("states")
         if states is not None and not states:
             return
-        query = _query(states, entrypoint)
-        query += [(name, _text(moment)) for name, moment in (("since", since), ("until", until)) if moment is not None]
+        query = _query(states, asked.get("entrypoint"))
+        moments = (("since", asked.get("since")), ("until", asked.get("until")))
+        query += [(name, _text(moment)) for name, moment in moments if moment is not None]
         rest = b""
         async with self._asked("GET", _with("/v1/archive", query)) as answer:
             async for piece in answer.pieces():

@@ -13,15 +13,15 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from casque import checks, cron
-from casque.codec.archive import archived_try
+from casque.codec.archive import archived_try, unarchived_try
+from casque.codec.converter import converter
 from casque.errors import InvalidInputError
-from casque.fields import gained
+from casque.fields import ASKED, RECORD, SPEC
 from casque.service import ArchivedAttempt
-from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.errors import WireError
+from casque.transport.limits import DEFAULT_LIMITS
 from casque.transport.settling import Refused
 from casque.types import (
-    Attempt,
     Backoff,
     GainedFields,
     JobRecord,
@@ -36,6 +36,8 @@ from casque.types import (
     ZoneRules,
     ZoneStanding,
     from_ms,
+    moment_of,
+    ms_of,
     to_ms,
 )
 
@@ -409,38 +411,11 @@ class EventLine(Struct, frozen=True):
 
 # --- There and back ---
 
+_CHOSEN = tuple(field.name for field in ASKED if field.name not in ("id", "run_at"))
+
 
 def to_job(record: JobRecord) -> Job:
-    spec = record.spec
-    return Job(
-        id=spec.id,
-        entrypoint=spec.entrypoint,
-        payload=spec.payload,
-        state=record.state,
-        sequence=record.sequence,
-        created_at=from_ms(record.created_ms),
-        due_at=from_ms(record.due_ms),
-        attempts=record.attempts,
-        priority=spec.priority,
-        token=record.token,
-        lease=record.lease_ms / 1000 if record.lease_ms else None,
-        worker=record.worker,
-        claimed_at=_moment(record.claimed_ms),
-        heartbeat_at=_moment(record.beat_ms),
-        error=record.error,
-        max_attempts=spec.max_attempts,
-        run_at=_moment(spec.run_at_ms),
-        key=spec.key,
-        headers=spec.headers,
-        zone=spec.zone,
-        tries=tuple([archived_try(tried) for tried in record.tries]) if record.tries else (),
-        crashes=record.crashes,
-        max_crashes=spec.max_crashes,
-        progress=from_progress(record.progress),
-        fifo=spec.fifo,
-        declined=record.declined,
-        **gained(spec),
-    )
+    return _to_job(record, record.spec)
 
 
 def from_progress(message: Progress | None) -> ProgressOf | None:
@@ -452,59 +427,16 @@ def to_progress(message: ProgressOf | None) -> Progress | None:
 
 
 def from_job(job: Job) -> JobRecord:
-    spec = JobSpec(
-        job.id,
-        job.entrypoint,
-        job.payload,
-        job.priority,
-        _ms(job.run_at),
-        job.max_attempts,
-        job.key,
-        job.headers,
-        job.zone,
-        max_crashes=job.max_crashes,
-        fifo=job.fifo,
-        **gained(job),
-    )
-    return JobRecord(
-        spec,
-        job.sequence,
-        to_ms(job.created_at),
-        job.state,
-        to_ms(job.due_at),
-        job.token,
-        job.attempts,
-        job.worker,
-        0 if job.lease is None else round(job.lease * 1000),
-        _ms(job.claimed_at),
-        _ms(job.heartbeat_at),
-        job.error,
-        tuple([_from_try(tried) for tried in job.tries]) if job.tries else (),
-        job.crashes,
-        to_progress(job.progress),
-        job.declined,
-    )
-
-
-def _from_try(tried: ArchivedAttempt) -> Attempt:
-    return Attempt(_ms(tried.claimed_at), to_ms(tried.ended_at), tried.how, tried.worker, tried.token, tried.error)
+    return _to_record(job, _to_spec(job, job.id, ms_of(job.run_at)))
 
 
 def from_spec(spec: JobSpec) -> NewJob:
-    return NewJob(
-        spec.entrypoint,
-        payload=spec.payload,
-        id=spec.id,
-        priority=spec.priority,
-        run_at=_moment(spec.run_at_ms),
-        max_attempts=spec.max_attempts,
-        key=spec.key,
-        headers=spec.headers,
-        zone=spec.zone,
-        max_crashes=spec.max_crashes,
-        fifo=spec.fifo,
-        **gained(spec),
-    )
+    return NewJob(id=spec.id, run_at=moment_of(spec.run_at_ms), **_chosen(spec))
+
+
+def _chosen(spec: JobSpec) -> dict[str, Any]:
+    """What the producer of a job chose, besides its id and its time."""
+    return {name: getattr(spec, name) for name in _CHOSEN}
 
 
 def to_zone(found: ZoneStanding) -> ZoneOf:
@@ -553,7 +485,7 @@ def from_peeked(message: PeekedZoneOf) -> PeekedZone:
 
 def from_zone(message: ZoneOf) -> ZoneStanding:
     rules = ZoneRules(message.weight, message.running_max, message.per_second, message.paused)
-    next_ms = _ms(message.next_at)
+    next_ms = ms_of(message.next_at)
     lease = None if message.lease is None else from_zone_lease(message.lease)
     return ZoneStanding(
         message.zone, message.ready, message.delayed, message.running, message.dead, next_ms, message.fifo, rules, lease
@@ -561,67 +493,28 @@ def from_zone(message: ZoneOf) -> ZoneStanding:
 
 
 def from_schedule_spec(spec: ScheduleSpec) -> NewSchedule:
-    job = spec.job
-    return NewSchedule(
-        spec.name,
-        spec.cron,
-        job.entrypoint,
-        spec.tz,
-        spec.missed,
-        payload=job.payload,
-        priority=job.priority,
-        max_attempts=job.max_attempts,
-        key=job.key,
-        headers=job.headers,
-        zone=job.zone,
-        origin=spec.origin,
-        max_crashes=job.max_crashes,
-        fifo=job.fifo,
-        **gained(job),
-    )
+    return NewSchedule(spec.name, spec.cron, tz=spec.tz, missed=spec.missed, origin=spec.origin, **_chosen(spec.job))
 
 
 def to_schedule(found: Schedule) -> ScheduleOf:
-    spec, job = found.spec, found.spec.job
+    spec = found.spec
     return ScheduleOf(
         spec.name,
         spec.cron,
-        job.entrypoint,
-        job.payload,
-        from_ms(found.next_ms),
-        spec.tz,
-        spec.missed,
-        found.paused,
-        _moment(found.last_ms),
-        job.priority,
-        job.max_attempts,
-        job.key,
-        job.headers,
-        job.zone,
-        spec.origin,
-        job.max_crashes,
-        job.fifo,
-        **gained(job),
+        next_at=from_ms(found.next_ms),
+        tz=spec.tz,
+        missed=spec.missed,
+        paused=found.paused,
+        last_at=moment_of(found.last_ms),
+        origin=spec.origin,
+        **_chosen(spec.job),
     )
 
 
 def from_schedule(message: ScheduleOf) -> Schedule:
-    job = JobSpec(
-        "",
-        message.entrypoint,
-        message.payload,
-        message.priority,
-        None,
-        message.max_attempts,
-        message.key,
-        message.headers,
-        message.zone,
-        max_crashes=message.max_crashes,
-        fifo=message.fifo,
-        **gained(message),
-    )
+    job = _to_spec(message, "", None)
     spec = ScheduleSpec(message.name, message.cron, job, message.tz, message.missed, message.origin)
-    return Schedule(spec, to_ms(message.next_at), message.paused, _ms(message.last_at))
+    return Schedule(spec, to_ms(message.next_at), message.paused, ms_of(message.last_at))
 
 
 def to_backoff(asked: BackoffRequest, drawn: float) -> Backoff:
@@ -651,9 +544,51 @@ def given_bytes(
         raise InvalidInputError(f"{what}_json is nested too deeply; give it as {what}_text") from error
 
 
-def _moment(ms: int | None) -> datetime | None:
-    return None if ms is None else from_ms(ms)
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)
+_to_job = converter(
+    Job,
+    "job, spec",
+    {
+        **{field.http: f"spec.{field.spec}" for field in SPEC if field.http is not None},
+        **{field.http: f"job.{field.record}" for field in RECORD if field.http is not None},
+        "created_at": "from_ms(job.created_ms)",
+        "due_at": "from_ms(job.due_ms)",
+        "run_at": "moment(spec.run_at_ms)",
+        "claimed_at": "moment(job.claimed_ms)",
+        "heartbeat_at": "moment(job.beat_ms)",
+        "lease": "job.lease_ms / 1000 if job.lease_ms else None",
+        "tries": "tuple([archived_try(tried) for tried in job.tries]) if job.tries else ()",
+        "progress": "from_progress(job.progress)",
+    },
+    from_ms=from_ms,
+    moment=moment_of,
+    archived_try=archived_try,
+    from_progress=from_progress,
+)
+_to_spec = converter(
+    JobSpec,
+    "job, id, run_at_ms",
+    {
+        **{field.spec or "": repr(field.default) if field.http is None else f"job.{field.http}" for field in SPEC},
+        "id": "id",
+        "run_at_ms": "run_at_ms",
+    },
+)
+_to_record = converter(
+    JobRecord,
+    "job, spec",
+    {
+        **{field.record or "": f"job.{field.http}" for field in RECORD},
+        "spec": "spec",
+        "created_ms": "to_ms(job.created_at)",
+        "due_ms": "to_ms(job.due_at)",
+        "lease_ms": "0 if job.lease is None else round(job.lease * 1000)",
+        "claimed_ms": "ms(job.claimed_at)",
+        "beat_ms": "ms(job.heartbeat_at)",
+        "tries": "tuple([unarchived_try(tried) for tried in job.tries]) if job.tries else ()",
+        "progress": "to_progress(job.progress)",
+    },
+    to_ms=to_ms,
+    ms=ms_of,
+    unarchived_try=unarchived_try,
+    to_progress=to_progress,
+)
