@@ -99,7 +99,7 @@ def test_the_story_of_a_dead_job_has_every_attempt(url: str) -> None:
     [
         ("failed", "It waits after attempt 1/25: it is tried again at "),
         ("later", "It was enqueued for later: it is due at "),
-        ("running", "w1 is at it since "),
+        ("running", "w1 has been running it since "),
         ("ready", "Jobs of 'send' that come before it: 1; being worked on: 1."),
         ("alone", "Jobs of 'resize' that come before it: 0; being worked on: 0. Is there a worker for 'resize'?"),
     ],
