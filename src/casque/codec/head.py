@@ -123,9 +123,7 @@ def check_same_queue(head: Head, queue_id: str | None) -> None:
 
 
 def gone() -> CorruptQueueError:
-    return CorruptQueueError(
-        KEY, "was there before and is gone: somebody deleted it. Restore it, or reopen the queue anew"
-    )
+    return CorruptQueueError(KEY, "was deleted while the queue was open. Restore it, or reopen the queue")
 
 
 def not_a_queue(key: str, why: Exception | str, place: str | None = None) -> CorruptQueueError:
