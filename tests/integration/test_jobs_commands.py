@@ -131,7 +131,7 @@ def test_a_job_that_is_over_is_found_in_the_archive(url: str) -> None:
 
 def test_cancelling_asks_first(url: str) -> None:
     ready = id_of(url, "ready")
-    assert "say --yes" in casque("jobs", "cancel", url, ready, ends=2).stderr
+    assert "add --yes" in casque("jobs", "cancel", url, ready, ends=2).stderr
     assert "nothing was done" in casque("jobs", "cancel", url, ready, told="n\n", ends=1).stderr
     assert "ready" in keys(url), "nothing has changed"
     assert "1 job cancelled" in casque("jobs", "cancel", url, ready, told="y\n").stdout

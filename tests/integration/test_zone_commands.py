@@ -184,7 +184,7 @@ def test_a_zone_is_purged_and_others_are_left_alone(url: str) -> None:
     casque("dequeue", url, "--zone", "giant")
     refused = casque("zones", "purge", url, "giant", ends=2)
     assert "cancel 3 waiting jobs and remove 1 dead job for good?" in refused.stderr
-    assert "say --yes" in refused.stderr
+    assert "add --yes" in refused.stderr
     assert "nothing was done" in casque("zones", "purge", url, "giant", told="n\n", ends=1).stderr
 
     [told] = lines_of(casque("zones", "purge", url, "giant", "--yes", "--json"))

@@ -70,8 +70,8 @@ def check_address(address: str, *, origin: Origin, encrypted: bool, pinned: bool
         )
     if origin is Origin.BUCKET and not pinned:
         raise UntrustedAddressError(
-            f"the address of the broker {address} comes from the bucket, and everyone who can write to the bucket can "
-            f"change it. Give the authority of your brokers (tls with ca), or set {VARIABLE}={host}"
+            f"the bucket names the broker {address}, and everyone who can write to the bucket can change that. Give "
+            f"the authority of your brokers (tls with ca), or set {VARIABLE}={host}"
         )
 
 
