@@ -1,4 +1,5 @@
-"""Finds words in src/casque that make prose read like a translation: in comments, docstrings and texts users see.
+"""Finds words that make prose read like a translation: in the texts of src/casque (comments, docstrings and what users
+see), in README.md, the tutorial, the how-tos and the reference.
 
 .venv/bin/python scripts/words.py          names every place, and fails if there is one (`make lint`)
 .venv/bin/python scripts/words.py --list   names every place
@@ -14,23 +15,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/*.md", "docs/reference/*.md")
 WORDS = r"\b(?i:whoever|somebody|nobody|told|so many|so long|lest|thereby|in vain)\b"
-OPENING = r"(?:^\W*f?\W*|[.;:?!]\s+)Of\b(?! course)"
-"""A sentence, or a line of a text, that begins with "Of"."""
+OPENING = r"(?:^\W*f?\W*|[.;:?!|]\s+)Of\b(?! course)"
+"""A sentence, a line of a text, or a cell of a table that begins with "Of"."""
 AVOIDED = re.compile(f"{WORDS}|{OPENING}", re.MULTILINE)
 TEXTS = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 
 
+LINK = re.compile(r"\]\([^)\s]*\)")
+
+
 def places() -> Iterator[str]:
     """File, line and word of each."""
+    for path, start, text in texts():
+        for found in AVOIDED.finditer(text):
+            line = start + text[: found.end()].count("\n")
+            yield f"{path.relative_to(ROOT)}:{line}: {found.group().strip()}"
+
+
+def texts() -> Iterator[tuple[Path, int, str]]:
+    """Files, the lines at which texts in them begin, and the texts."""
     for path in sorted((ROOT / "src" / "casque").rglob("*.py")):
-        if path.name.endswith("_pb2.py"):
-            continue
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
-            if token.type in TEXTS:
-                for found in AVOIDED.finditer(token.string):
-                    line = token.start[0] + token.string[: found.end()].count("\n")
-                    yield f"{path.relative_to(ROOT)}:{line}: {found.group().strip()}"
+        if not path.name.endswith("_pb2.py"):
+            for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+                if token.type in TEXTS:
+                    yield path, token.start[0], token.string
+    for pattern in PAGES:
+        for path in sorted(ROOT.glob(pattern)):
+            yield path, 1, LINK.sub("]", path.read_text())
 
 
 def main() -> int:
