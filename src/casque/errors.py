@@ -173,7 +173,7 @@ class QueueDrainingError(CasqueError):
     def __init__(self, entrypoint: str | None = None) -> None:
         what, where = ("the queue", "") if entrypoint is None else (f"{entrypoint!r}", f" --entrypoint {entrypoint}")
         super().__init__(
-            f"{what} is being drained and accepts no jobs; nothing was added. "
+            f"{what} is being drained: it accepts no jobs, and nothing was added. "
             f"`casque queue resume URL{where}` opens it again"
         )
         self.entrypoint = entrypoint
