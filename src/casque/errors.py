@@ -173,8 +173,8 @@ class QueueDrainingError(CasqueError):
     def __init__(self, entrypoint: str | None = None) -> None:
         what, where = ("the queue", "") if entrypoint is None else (f"{entrypoint!r}", f" --entrypoint {entrypoint}")
         super().__init__(
-            f"{what} is being drained: it accepts no jobs, and nothing was added. "
-            f"`casque queue resume URL{where}` opens it again"
+            f"{what} is being drained: it accepts no new jobs until it is resumed; no jobs were added. "
+            f"`casque queue resume URL{where}` resumes it"
         )
         self.entrypoint = entrypoint
 

@@ -123,7 +123,9 @@ def check_same_queue(head: Head, queue_id: str | None) -> None:
 
 
 def gone() -> CorruptQueueError:
-    return CorruptQueueError(KEY, "was deleted while the queue was open. Restore it, or reopen the queue")
+    return CorruptQueueError(
+        KEY, "was deleted while this queue was open. Restore it from a backup, or open the queue anew"
+    )
 
 
 def not_a_queue(key: str, why: Exception | str, place: str | None = None) -> CorruptQueueError:
