@@ -43,7 +43,7 @@ class SqliteStorage:
         with closing(self._connect()) as db:
             changed = db.execute(*change).rowcount
         if not changed:
-            raise CASConflictError("somebody else was first")
+            raise CASConflictError("another writer was first")
         return str(version)
 
     def _connect(self) -> sqlite3.Connection:

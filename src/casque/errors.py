@@ -59,7 +59,7 @@ class LeaseLostError(CasqueError):
     def __init__(self, job_id: str, token: int | None = None) -> None:
         super().__init__(
             f"the lease on job {job_id!r} is lost: it ran out or was given back. Stop working on the job; "
-            "whoever holds it now will finish it"
+            "another worker will finish it"
         )
         self.job_id = job_id
         self.token = token
@@ -173,8 +173,8 @@ class QueueDrainingError(CasqueError):
     def __init__(self, entrypoint: str | None = None) -> None:
         what, where = ("the queue", "") if entrypoint is None else (f"{entrypoint!r}", f" --entrypoint {entrypoint}")
         super().__init__(
-            f"{what} is being drained: nothing is added until somebody opens it again; nothing was done. "
-            f"`casque queue resume URL{where}` opens it"
+            f"{what} is being drained: it accepts no new jobs until it is resumed; no jobs were added. "
+            f"`casque queue resume URL{where}` resumes it"
         )
         self.entrypoint = entrypoint
 

@@ -15,7 +15,7 @@ class Prices(msgspec.Struct, frozen=True):
     """
 
     put: float
-    """Of a write or a listing."""
+    """A write or a listing."""
     get: float
     round_trip_ms: float
     """Approximate time of a small write from a machine in the same region."""

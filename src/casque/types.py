@@ -158,7 +158,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     how: Ending
     worker: str | None = None
     token: int = 0
-    """Of its lease. Unique within a queue, so it identifies the attempt."""
+    """Token of its lease. Unique within a queue, so it identifies the attempt."""
     error: str | None = None
 
 
@@ -207,7 +207,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     crashes: int = 0
     """Number of worker crashes on it, if the job counts them; they do not count as attempts."""
     progress: Progress | None = None
-    """Of the current attempt, as the last heartbeat reported it."""
+    """Progress of the current attempt, as the last heartbeat reported it."""
     declined: int = 0
     """How often a worker gave it back because it did not understand it, as `error` says.
     Does not count as an attempt."""
@@ -233,7 +233,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     state: JobState
     """`done`, `dead` or `cancelled`."""
     error: str | None = None
-    """Of the last failed attempt."""
+    """Error of the last failed attempt."""
     result: bytes | None = None
 
 
@@ -398,9 +398,9 @@ class Vigil(msgspec.Struct, frozen=True, gc=False, array_like=True):
     subject: str
     """The id of the job, or the name of the zone."""
     token: int
-    """Of the lease. Unique within a queue, whatever it is a lease of."""
+    """Token of the lease. Unique within a queue, across leases of jobs and of zones."""
     beat_ms: int | None
-    """Of the lease as they saw it. A renewed lease counts as another one."""
+    """Last heartbeat of the lease as they saw it. A renewed lease counts as another one."""
     visits: int = 0
     watched_ms: int = 0
     """How long they watched it, by their own monotonic clocks. No moment is counted twice."""

@@ -819,7 +819,7 @@ async def test_a_race_that_is_lost_every_time_is_reported_in_the_end() -> None:
     class Contended(CountingStorage):
         async def write(self, content: bytes, if_match: str | None = None) -> str:
             self.writes += 1
-            raise CASConflictError("somebody else was first")
+            raise CASConflictError("another writer was first")
 
         def _etag(self) -> str | None:
             return None

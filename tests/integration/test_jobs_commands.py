@@ -99,7 +99,7 @@ def test_the_story_of_a_dead_job_has_every_attempt(url: str) -> None:
     [
         ("failed", "It waits after attempt 1/25: it is tried again at "),
         ("later", "It was enqueued for later: it is due at "),
-        ("running", "w1 is at it since "),
+        ("running", "w1 has been running it since "),
         ("ready", "Jobs of 'send' that come before it: 1; being worked on: 1."),
         ("alone", "Jobs of 'resize' that come before it: 0; being worked on: 0. Is there a worker for 'resize'?"),
     ],
@@ -131,7 +131,7 @@ def test_a_job_that_is_over_is_found_in_the_archive(url: str) -> None:
 
 def test_cancelling_asks_first(url: str) -> None:
     ready = id_of(url, "ready")
-    assert "say --yes" in casque("jobs", "cancel", url, ready, ends=2).stderr
+    assert "add --yes" in casque("jobs", "cancel", url, ready, ends=2).stderr
     assert "nothing was done" in casque("jobs", "cancel", url, ready, told="n\n", ends=1).stderr
     assert "ready" in keys(url), "nothing has changed"
     assert "1 job cancelled" in casque("jobs", "cancel", url, ready, told="y\n").stdout

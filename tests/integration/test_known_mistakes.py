@@ -650,7 +650,7 @@ async def test_a_batch_that_lost_its_race_is_decided_again_without_encoding_the_
         async def write(self, content: bytes, if_match: str | None = None) -> str:
             if self.conflicts:
                 self.conflicts -= 1
-                raise CASConflictError("somebody else was first")
+                raise CASConflictError("another writer was first")
             return await super().write(content, if_match)
 
     storage = Contended()

@@ -289,4 +289,4 @@ def test_a_queue_whose_last_broker_crashed_is_released(tmp_path: Path, layout: s
     assert result.exit_code == 0, result.output
     assert "gone:7700" in result.output
     fill(url)
-    assert "nobody leads" in casque("queue", "release", url).output
+    assert "no broker leads" in casque("queue", "release", url).output

@@ -162,7 +162,7 @@ def test_a_job_that_waits_because_of_its_zone_says_so(url: str) -> None:
     assert "come before it: 0; being worked on: 0. It takes turns with 2 other zones." in why("giant")
     assert "come before it: 4;" in why("giant", 4)
     casque("zones", "set", url, "giant", "--per-second", "2")
-    assert "Of its zone 'giant' at most 2 are claimed in a second." in why("giant")
+    assert "Its zone 'giant' is limited to 2 claims per second." in why("giant")
     casque("zones", "set", url, "giant", "--running-max", "1")
     casque("dequeue", url, "--zone", "giant")
     assert "because 1 of the jobs of its zone 'giant' run" in why("giant", 1)
@@ -172,7 +172,7 @@ def test_a_job_that_waits_because_of_its_zone_says_so(url: str) -> None:
     assert "It is due at" in why("small", 1)
 
     first = lines_of(casque("jobs", "list", url, "--zone", "steps", "--json"))[0]
-    assert "nobody has claimed it" in why("steps")
+    assert "no worker has claimed it" in why("steps")
     assert f"FIFO, and 2 jobs of it came before. The first of them is {first['id']}: ready." in why("steps", 2)
     casque("dequeue", url, "--zone", "steps")
     assert f"FIFO, and 1 job of it came before. The first of them is {first['id']}: running." in why("steps", 1)
@@ -184,7 +184,7 @@ def test_a_zone_is_purged_and_others_are_left_alone(url: str) -> None:
     casque("dequeue", url, "--zone", "giant")
     refused = casque("zones", "purge", url, "giant", ends=2)
     assert "cancel 3 waiting jobs and remove 1 dead job for good?" in refused.stderr
-    assert "say --yes" in refused.stderr
+    assert "add --yes" in refused.stderr
     assert "nothing was done" in casque("zones", "purge", url, "giant", told="n\n", ends=1).stderr
 
     [told] = lines_of(casque("zones", "purge", url, "giant", "--yes", "--json"))
@@ -285,7 +285,7 @@ def test_a_leased_zone_is_shown_with_whoever_has_it(url: str) -> None:
     assert "w1, since" in shown
     assert "only w1 is given its jobs" in shown
     [waiting, *_] = lines_of(casque("jobs", "list", url, "--zone", "giant", "--json"))
-    assert "waits for w1, who has leased its zone 'giant'" in casque("jobs", "show", url, waiting["id"]).stdout
+    assert "waits for w1, which leases its zone 'giant'" in casque("jobs", "show", url, waiting["id"]).stdout
 
 
 def test_the_options_of_consume_are_those_of_the_library() -> None:

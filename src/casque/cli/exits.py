@@ -92,7 +92,7 @@ def confirm(question: str, *, yes: bool) -> None:
     try:
         wanted = typer.confirm(printable(question), err=True)
     except typer.Abort:
-        raise InvalidInputError("nobody answered, and nothing was done: say --yes to go ahead") from None
+        raise InvalidInputError("no answer, so nothing was done; add --yes to go ahead without asking") from None
     if not wanted:
         Terminal(stderr=True).print("nothing was done", highlight=False)
         raise typer.Exit(EXIT_FAILED)

@@ -89,7 +89,9 @@ def run(
     ] = Gone.FAIL,
     put_price: Annotated[
         float | None,
-        typer.Option("--put-price", metavar="DOLLARS", min=0, help="Of 1,000 write requests.", show_default="0.005"),
+        typer.Option(
+            "--put-price", metavar="DOLLARS", min=0, help="Price of 1,000 write requests.", show_default="0.005"
+        ),
     ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Compute all of the gold tables anew from silver.")

@@ -389,7 +389,7 @@ def _describe(standing: Standing) -> str:
         case Role.STANDBY if standing.leader is not None:
             role = f"standby: {standing.leader} leads, epoch {standing.epoch}"
         case Role.STANDBY:
-            role = "standby: nobody leads yet"
+            role = "standby: no broker leads yet"
         case _:
             role = standing.role.value
     return f"{role} (trouble: {standing.problem})" if standing.problem else role

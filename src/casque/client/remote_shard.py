@@ -61,7 +61,7 @@ class RemoteShard(RemoteQueue, ShardService):
             NoLeaderError, or another of `ASKED_AGAIN`: it cannot be called now.
         """
         if self.away:
-            raise NoLeaderError("nobody led this shard a moment ago")
+            raise NoLeaderError("this shard had no leader a moment ago")
         known = self._leader
         if known is not None:
             try:

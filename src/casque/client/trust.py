@@ -66,11 +66,11 @@ def check_address(address: str, *, origin: Origin, encrypted: bool, pinned: bool
     if not encrypted:
         raise UntrustedAddressError(
             f"the token would be sent to {address} without encryption. Use TLS (grpcs:// or https://, or tls=...), or "
-            f"set {VARIABLE}={host} if nobody else can listen on the way"
+            f"set {VARIABLE}={host} if the network between is private"
         )
     if origin is Origin.BUCKET and not pinned:
         raise UntrustedAddressError(
-            f"the bucket names the broker {address}, and whoever can write to the bucket could name their own. Give "
+            f"the bucket names the broker {address}, and everyone who can write to the bucket can change that. Give "
             f"the authority of your brokers (tls with ca), or set {VARIABLE}={host}"
         )
 

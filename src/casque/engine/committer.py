@@ -274,8 +274,8 @@ class Committer:
         landed = self._landed_since(attempts)
         if landed is None:
             raise UnknownOutcomeError(
-                "an attempt at this commit was thought lost, and so many other writers have committed since that the "
-                "queue no longer remembers whether it landed"
+                "an attempt at this commit was thought lost, and the queue no longer remembers whether it landed: too "
+                "many other writers have committed since"
             )
         if landed:
             raise UnknownOutcomeError("an attempt at this commit was thought lost, and landed after all")

@@ -138,8 +138,9 @@ class Open:
             if self._clock.monotonic_ms() >= until_ms:
                 raise NoResultError(
                     handle.id,
-                    f"it is not in the queue, and did not come to the archive within {limit_s:g} s. It was never "
-                    "enqueued here, its line was deleted (archive_retention), or whoever finished it archives nothing",
+                    f"it is not in the queue, and did not appear in the archive within {limit_s:g} s. It was never "
+                    "enqueued here, its line was deleted (archive_retention), or it was finished by a process that "
+                    "does not archive",
                 )
             await self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, self._settings.poll_max.total_seconds())

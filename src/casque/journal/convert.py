@@ -51,7 +51,7 @@ from casque.types import Finished
 Say = Callable[[str], None]
 LIMITS = Limits(finished=True)
 
-REFUSED = "somebody wrote the queue meanwhile; nothing was changed. Stop every process that uses it and try again"
+REFUSED = "another process wrote to the queue; nothing was changed. Stop every process that uses it and try again"
 
 
 class Converted(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ class Converter:
     async def _check_document(self, queue_id: str, position: int, before: _Content) -> None:
         read = await self._read()
         if read_layout(KEY, read.body).queue_id != queue_id:
-            raise CASConflictError("the queue was converted, and somebody has converted it again since")
+            raise CASConflictError("the queue was converted, and another process has converted it again since")
         now = DocumentCodec(KEY, "").decode(read.body, LIMITS)
         if now.position == position:  # otherwise the queue is in use already
             self._compare(before, now, KEY)

@@ -325,7 +325,7 @@ class DocumentJournal:
             # Other writers have pushed this writer out of the table, or jqueue dropped it.
             raise UnknownOutcomeError(
                 f"a write to {KEY} went unanswered, and the document has moved on by "
-                f"{fresh.position - state.position} commits since: it cannot be told whether the write landed"
+                f"{fresh.position - state.position} commits since: it is unknown whether the write has landed"
             )
         return Conflict(Refreshed(fresh))
 

@@ -212,7 +212,7 @@ def _check_types(schema: StructType) -> None:
             if field.name == "run_at":
                 hint = "; make it an instant first: to_utc_timestamp, or to_timestamp with a zone in the text"
                 if isinstance(kind, TimestampNTZType):
-                    hint = ' of which the zone is known: .cast("timestamp") takes the session\'s'
+                    hint = ', which has no time zone: .cast("timestamp") takes the session\'s'
             if field.name == "headers":
                 hint = '; for example create_map(lit("trace"), col("trace"))'
             raise InvalidInputError(f"the column {field.name} must be {wanted}, not {kind.simpleString()}{hint}")

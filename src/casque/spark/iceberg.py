@@ -240,8 +240,8 @@ class IcebergLog(TableLog):
                 return None
             if table.location() != self.uri:
                 raise InvalidInputError(
-                    f"{'.'.join(self._identifier)} is in the catalog already, at {table.location()}: give the tables "
-                    "of this warehouse names of their own with --namespace-prefix"
+                    f"{'.'.join(self._identifier)} is in the catalog already, at {table.location()}; choose "
+                    "another namespace for this warehouse with --namespace-prefix"
                 )
             self._table = table
         return self._table

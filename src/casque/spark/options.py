@@ -186,14 +186,14 @@ class SourceOptions:
     rows_max: int | None = _option(
         "maxRowsPerTrigger",
         "number",
-        "So many rows make a batch of a stream, to the next whole commit or object.",
+        "Rows per batch of a stream, rounded up to a whole commit or object.",
         STREAMS,
         _whole(1),
     )
     bytes_max: int | None = _option(
         "maxBytesPerTrigger",
         "number",
-        "So many stored bytes make a batch of a stream, to the next whole commit or object.",
+        "Stored bytes per batch of a stream, rounded up to a whole commit or object.",
         STREAMS,
         _whole(1),
     )

@@ -480,7 +480,7 @@ class Run:
             )
         if self._settings.expect is Expect.WARN:
             return files
-        with self._lock:  # of the view that it makes
+        with self._lock:  # guards the temporary view
             self._set_aside(model, query)
         kept = self._spark.sql(f"SELECT * FROM ({query}) WHERE NOT ({breaks(model)})")
         return write(kept, self._warehouse.store_ref, model.name, f"{self._folder}-kept")

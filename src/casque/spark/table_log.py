@@ -78,7 +78,7 @@ class TableLog(ABC):
 
     @abstractmethod
     def sweep(self, keep: timedelta) -> None:
-        """Delete the files that no version has had for so long, and those of runs that died before that."""
+        """Delete files that no version has used for `keep`, and those of runs that died before that."""
 
     @abstractmethod
     def _write(self, added: Sequence[File], removed: Sequence[Known], at_ms: int, *, run: int | None = None) -> bool:

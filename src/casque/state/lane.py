@@ -162,8 +162,8 @@ class Lane:
         return None
 
     def vesting_ms(self, jobs: dict[str, JobRecord]) -> int | None:
-        """When the first of them became due. Of those that came out of order only the best one is asked: to look at all
-        would take as long as there are many."""
+        """When the first of them became due. Only the best of the jobs that came out of order counts: reading all of
+        them would take time proportional to their number."""
         if self.head(jobs) is None:
             return None
         firsts = [run.first.due_ms for run in self.runs.values() if jobs.get(run.first.spec.id) is run.first]

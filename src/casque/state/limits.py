@@ -21,7 +21,7 @@ class Limits(msgspec.Struct, frozen=True):
     gates_max: int = 1_000
     """Entrypoints that have a gate of their own which is not open."""
     zones_max: int = 10_000
-    """Zones that have rules of their own. Of zones without, there may be any number."""
+    """Zones with rules of their own. The number of zones without rules is not limited."""
     zone_leases_max: int = 10_000
     """Zones that are leased at a time."""
     finished: bool = False

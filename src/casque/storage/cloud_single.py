@@ -160,7 +160,7 @@ class _Blob:
             return await asyncio.to_thread(self._write, content, int(if_match or 0))
         except Exception as error:
             if _status(error) == 412:
-                raise CASConflictError(f"somebody else was first: not at {if_match} any more") from error
+                raise CASConflictError(f"another writer was first: the blob is no longer at {if_match}") from error
             failure = self._translate(error, "write")
             if isinstance(failure, StoreAccessError):
                 raise failure from error

@@ -251,7 +251,7 @@ class _Examination:
             raise BrokenPromiseError(f"a listing showed {len(listed)} keys instead of {len(names)} in order")
         after = [key async for key in self._other.list(f"{folder}log/", after=names[4])]
         if after != [names[5]]:
-            raise BrokenPromiseError("a listing did not start where it was told to")
+            raise BrokenPromiseError(f"a listing after {names[4]!r} showed {after} instead of {names[5:]}")
         return f"{len(names)} keys"
 
     # --- Races ---

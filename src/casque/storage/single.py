@@ -124,8 +124,8 @@ def written(outcome: Outcome, if_match: str | None) -> str:
         case Won(etag):
             return etag
         case Lost():
-            expected = "there already is an object" if if_match is None else f"it is not at {if_match} any more"
-            raise CASConflictError(f"somebody else was first: {expected}")
+            expected = "the object exists already" if if_match is None else f"the object is no longer at {if_match}"
+            raise CASConflictError(f"another writer was first: {expected}")
         case Unknown(cause):
             raise UnknownOutcomeError(f"the write may or may not have landed: {cause}") from cause
         case _:

@@ -62,7 +62,7 @@ class ManualClock:
         self._move_to(target_ms)
 
     def jump_wall(self, seconds: float) -> None:
-        """Somebody set the machine's clock; nothing else notices."""
+        """Set the wall clock forward, or back. The monotonic clock and timers do not notice."""
         self._wall_ms += seconds * 1000
 
     def _move_to(self, monotonic_ms: float) -> None:

@@ -25,7 +25,7 @@ from casque.worker.handlers import Cancel, JobContext, Snooze
 R = TypeVar("R")
 
 _blocking = ContextVar("_blocking", default=False)
-"""Whether whoever enqueued blocks meanwhile, and there is no event loop to wait in."""
+"""Whether the enqueuing caller blocks, so that there is no event loop to wait in."""
 _seen: WeakKeyDictionary[App, list[JobCall[Any]]] = WeakKeyDictionary()
 
 

@@ -34,7 +34,7 @@ class FixedHost:
     def __init__(self, service: QueueService) -> None:
         self.queue = service
         self.refusal: CasqueError | None = None
-        """Set to a `QueueLedError` or a `NoLeaderError`: from then on the queue is led elsewhere, or by nobody."""
+        """Set to a `QueueLedError` or a `NoLeaderError`: from then on the queue is led elsewhere, or has no leader."""
         self.stands = Standing(Role.LEADER, epoch=1)
 
     def service(self) -> QueueService:
@@ -68,7 +68,7 @@ class Instead(QueueService):
 
 
 class Noticing(Instead):
-    """A queue that notices when somebody comes for a job (`came`), and when somebody leaves without one (`left`)."""
+    """A queue that sets `came` when a caller dequeues, and `left` when a dequeue is cancelled."""
 
     def __init__(self, service: QueueService) -> None:
         super().__init__(service)

@@ -17,7 +17,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a single call."""
 
     payload_bytes: int = 64 * 1024 * 1024
-    """Of one job. Payloads too large for a commit go to `blobs/` long before this limit."""
+    """Size of a job's payload. Payloads too large for a commit go to `blobs/` long before this limit."""
     result_bytes: int = 256 * 1024
     """Size of a job's result, which is stored in the log and in the archive."""
     jobs_per_enqueue: int = 10_000

@@ -96,8 +96,8 @@ def advertised(listen: Address, advertise: str | None) -> Address:
     if advertise is None:
         if listen.is_wildcard:
             raise InvalidInputError(
-                f"--listen {listen} is every address of this machine, and clients have to be told one: add --advertise "
-                f"NAME:{listen.port or 'PORT'} with a name or an address that they can reach"
+                f"--listen {listen} is every address of this machine, and clients need one that they can reach: add "
+                f"--advertise NAME:{listen.port or 'PORT'} with a name or an address of it"
             )
         return listen
     address = Address.parse(advertise, option="--advertise")

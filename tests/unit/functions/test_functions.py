@@ -459,7 +459,7 @@ async def test_a_job_that_nobody_knows_has_no_result_when_the_archive_had_its_ti
         await clock.advance(29)
         assert not waiting.done()
         await clock.advance(10)
-        with pytest.raises(NoResultError, match="did not come to the archive within 30 s"):
+        with pytest.raises(NoResultError, match="did not appear in the archive within 30 s"):
             await waiting
 
 

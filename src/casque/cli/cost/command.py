@@ -49,10 +49,10 @@ def cost(
         typer.Option("--latency", metavar="MS", min=0.01, max=60_000, help="A write's round trip, if not the usual."),
     ] = None,
     put_price: Annotated[
-        float | None, typer.Option("--put-price", metavar="DOLLARS", min=0, help="Of 1,000 write requests.")
+        float | None, typer.Option("--put-price", metavar="DOLLARS", min=0, help="Price of 1,000 write requests.")
     ] = None,
     get_price: Annotated[
-        float | None, typer.Option("--get-price", metavar="DOLLARS", min=0, help="Of 1,000 read requests.")
+        float | None, typer.Option("--get-price", metavar="DOLLARS", min=0, help="Price of 1,000 read requests.")
     ] = None,
     json: Json = False,
 ) -> None:

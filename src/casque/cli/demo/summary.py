@@ -58,9 +58,7 @@ async def report_summary(
 
 
 def _kinds(finished: list[ArchivedJob]) -> Table:
-    table = _table(
-        "What the archive says", "entrypoint", "done", "dead", "cancelled", "tried in vain", "wait ms", "run ms"
-    )
+    table = _table("Finished jobs", "entrypoint", "done", "dead", "cancelled", "failed attempts", "wait ms", "run ms")
     for name in sorted({job.entrypoint for job in finished}):
         jobs = [job for job in finished if job.entrypoint == name]
         ends = Counter(job.state for job in jobs)
@@ -75,7 +73,7 @@ def _kinds(finished: list[ArchivedJob]) -> Table:
 
 
 def _workers(finished: list[ArchivedJob], names: Mapping[str, str]) -> Table:
-    table = _table("Who did it", "worker", "finished", "tried in vain")
+    table = _table("Workers", "worker", "finished", "failed attempts")
     done = Counter(job.worker for job in finished)
     failed = Counter(tried.worker for job in finished for tried in job.tries)
     for worker, title in names.items():

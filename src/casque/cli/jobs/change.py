@@ -254,7 +254,7 @@ async def change_each(ids: list[str], change: Change) -> AsyncIterator[tuple[str
         except InvalidInputError as error:
             if len(ids) == 1:
                 raise
-            return error  # of this job: the others may be in other zones
+            return error  # the other jobs may be in other zones
         return None
 
     with progress(len(ids), "jobs", wanted=len(ids) > CALLS_MAX) as (bar, task):

@@ -94,14 +94,14 @@ async def _why_zone_waits(standing: ZoneStanding, q: Queue[bytes], job: Job[byte
     """What keeps the jobs of the zone from being claimed, or this one behind others of it; None if nothing does."""
     zone, rules = standing.zone, standing.rules
     if standing.lease is not None and not rules.paused:
-        who = standing.lease.worker or "somebody"
-        return f"It waits for {who}, who has leased its zone {zone!r}: nobody else is given jobs of it meanwhile."
+        holder = standing.lease.worker or "an unnamed worker"
+        return f"It waits for {holder}, which leases its zone {zone!r}: no other worker gets its jobs meanwhile."
     if rules.paused:
         return f"It waits because its zone {zone!r} is paused. `casque zones resume {quote(zone)}` lets workers go on."
     if rules.running_max is not None and standing.running >= rules.running_max:
         return (
-            f"It waits because {standing.running:,} of the jobs of its zone {zone!r} run, and more may not at a time. "
-            f"`casque zones set {quote(zone)} --running-max N` allows more."
+            f"It waits because {standing.running:,} of the jobs of its zone {zone!r} run, and its limit is "
+            f"{rules.running_max:,}. `casque zones set {quote(zone)} --running-max N` allows more."
         )
     if not standing.fifo:
         return None
@@ -121,13 +121,16 @@ async def _why_zone_waits(standing: ZoneStanding, q: Queue[bytes], job: Job[byte
 
 def _describe_run(job: JobView) -> str:
     since = "" if job.claimed_at is None else f" since {clock_time(job.claimed_at)} UTC"
-    beat = "" if job.heartbeat_at is None else f", last heard of at {clock_time(job.heartbeat_at)} UTC"
+    beat = "" if job.heartbeat_at is None else f", last heartbeat at {clock_time(job.heartbeat_at)} UTC"
     lease = timedelta(seconds=job.lease_s or 0)
-    text = f"{job.worker or 'A worker'} is at it{since}{beat}. "
+    text = f"{job.worker or 'A worker'} has been running it{since}{beat}. "
     if job.heartbeat_at is not None and job.heartbeat_at + lease < now():
         # For people only: queues never compare two clocks.
-        return f"{text}Its lease seems to be over; who has had the queue open for {duration(lease)} gives the job away."
-    return f"{text}After {duration(lease)} of silence somebody else gets it."
+        return (
+            f"{text}Its lease seems to have run out; a process that has had the queue open for {duration(lease)} takes "
+            "the job back."
+        )
+    return f"{text}After {duration(lease)} without a heartbeat another worker gets it."
 
 
 async def _why_ready(q: Queue[bytes], job: Job[bytes], zone: ZoneStanding | None) -> str:
@@ -145,12 +148,12 @@ async def _why_ready(q: Queue[bytes], job: Job[bytes], zone: ZoneStanding | None
     running = len(await q.jobs(states=[JobState.RUNNING], entrypoint=job.entrypoint, limit=COUNTED_MAX))
     least = "at least " if seen == COUNTED_MAX else ""
     due = from_ms(job.record.due_ms)
-    text = f"It is due since {clock_time(due)} UTC ({duration(now() - due)}), and nobody has claimed it. "
+    text = f"It has been due since {clock_time(due)} UTC ({duration(now() - due)}), and no worker has claimed it. "
     text += f"Jobs of {job.entrypoint!r} that come before it: {least}{ahead:,}; being worked on: {running:,}."
     if neighbours:
         text += f" It takes turns with {least}{len(neighbours):,} other {'zone' if len(neighbours) == 1 else 'zones'}."
     if zone is not None and zone.rules.per_second is not None:
-        text += f" Of its zone {zone.zone!r} at most {zone.rules.per_second:g} are claimed in a second."
+        text += f" Its zone {zone.zone!r} is limited to {zone.rules.per_second:g} claims per second."
     if not running:
         text += f" Is there a worker for {job.entrypoint!r}?"
     return text
@@ -166,7 +169,7 @@ def describe_end(job: ArchivedJob) -> str:
         case JobState.DONE:
             return f"It was done at {at}, on attempt {of_max(job.attempts, job.max_attempts)}."
         case JobState.CANCELLED:
-            return f"It was cancelled at {at}, {'before anybody was at it' if job.waiting else 'while it ran'}."
+            return f"It was cancelled at {at}, {'while it waited' if job.waiting else 'while it ran'}."
         case _:
             crashes = f" and {job.crashes} crashes" if job.crashes else ""
             return f"It died at {at} after {job.attempts} attempts{crashes}, and was removed since."

@@ -235,11 +235,11 @@ def _describe_zones(found: Info) -> str:
 
 def _describe_leader(found: Info) -> str:
     if found.ring is not None and any(shard.leader for shard in found.ring.shards):
-        leads = Counter(shard.leader or "nobody" for shard in found.ring.shards)
+        leads = Counter(shard.leader or "no leader" for shard in found.ring.shards)
         return ", ".join(f"{leader} ({count} {'shard' if count == 1 else 'shards'})" for leader, count in leads.items())
     if found.copy_of is not None:
         return f"none: this is a copy of the queue that {found.copy_of} leads; `casque queue release` ends that here"
-    return found.leader or ("" if found.layout is None else "none: whoever opens it writes it")
+    return found.leader or ("" if found.layout is None else "none: every process that opens it writes to it")
 
 
 def _describe_ring(ring: Ring) -> str:

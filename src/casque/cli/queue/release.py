@@ -47,16 +47,16 @@ def release(
     console = Terminal(stderr=True, highlight=False)
 
     async def work(store: Store) -> str | None:
-        with console.status(f"watching for {lease:g} s whether somebody leads"):
+        with console.status(f"watching for {lease:g} s for a leader's heartbeat"):
             return await _release(store, BrokerSettings(lease=timedelta(seconds=lease), heartbeat=_tenth(lease)))
 
     before = target.run_on_store(work)
     if json:
         print_json({"open": True, "released_from": before})
     elif before is None:
-        console.print("nobody leads this queue: it is open", style="green")
+        console.print("no broker leads this queue: it is open", style="green")
     else:
-        console.print(f"the lead of {before} is over, and the queue is open", style="green")
+        console.print(f"{before} no longer leads, and the queue is open", style="green")
 
 
 async def _release(store: Store, settings: BrokerSettings) -> str | None:

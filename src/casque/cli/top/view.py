@@ -65,7 +65,7 @@ def _shares(height: int | None, wants: list[int]) -> list[int]:
 
 
 def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableType:
-    leader = picture.leader or ("" if picture.layout is None else "none, whoever opens it writes it")
+    leader = picture.leader or ("" if picture.layout is None else "none (embedded writers)")
     title = Text(printable(picture.url), "bold", no_wrap=True, overflow="ellipsis")
     facts = Text(no_wrap=True, overflow="ellipsis")
     for what, value in (("position", f"{picture.position:,}"), ("layout", picture.layout or ""), ("leader", leader)):

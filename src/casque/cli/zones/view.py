@@ -13,8 +13,8 @@ from casque.cli.formats import clock_time, duration, now
 from casque.cli.target import QueueTarget
 from casque.types import PLAIN_RULES, ZoneRules, ZoneStanding, from_ms
 
-UNNAMED = "somebody"
-"""A worker that leased a zone without giving its name."""
+UNNAMED = "an unnamed worker"
+"""Shown for a worker that leased a zone without giving its name."""
 
 Zone = Annotated[
     str | None,

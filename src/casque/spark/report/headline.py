@@ -74,7 +74,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def headlines(f: Figures) -> tuple[Headline, ...]:
     t, busy = f.total, sum(worker.busy_ms for worker in f.workers)
-    # Of one zone, and of a queue without a log, there is nothing to say.
+    # Fairness needs two zones, and costs need a log.
     even = f.fairness.jain_service if f.fairness.zones > 1 else None
     commits, dollars_ = (round(f.commits, 6), f.dollars) if f.costs else (None, None)
     return (
@@ -90,8 +90,8 @@ def headlines(f: Figures) -> tuple[Headline, ...]:
         Headline("run, median", Unit.MS, t.run.p50_ms, "from claimed to ended; half took no longer"),
         Headline("run, p90", Unit.MS, t.run.p90_ms, "nine of ten attempts took no longer"),
         Headline("run, p99", Unit.MS, t.run.p99_ms, "99 of 100 attempts took no longer"),
-        Headline("retry rate", Unit.SHARE, t.retry_rate, "of done and dead jobs, those of several attempts"),
-        Headline("failure rate", Unit.SHARE, t.failure_rate, "of done and dead jobs, those that died"),
+        Headline("retry rate", Unit.SHARE, t.retry_rate, "share of done and dead jobs with more than one attempt"),
+        Headline("failure rate", Unit.SHARE, t.failure_rate, "share of done and dead jobs that died"),
         Headline("attempts failed", Unit.SHARE, t.attempt_failure_rate, "attempts that failed or whose lease ran out"),
         Headline("waiting, most", Unit.COUNT, f.depth_max, "jobs due and not running, at the worst moment"),
         Headline("waiting at the end", Unit.COUNT, f.standing.waiting, "jobs due and not running as the period ended"),
@@ -99,7 +99,7 @@ def headlines(f: Figures) -> tuple[Headline, ...]:
         Headline("busy workers", Unit.INDEX, busy / f.period.span_ms, "on average over the period"),
         Headline("fairness", Unit.INDEX, even, "Jain's index of run time between zones: 1 is even"),
         Headline("commits", Unit.COUNT, commits, "write requests of the queue, by whole hours"),
-        Headline("cost", Unit.DOLLARS, dollars_, "of these requests, by whole hours"),
+        Headline("cost", Unit.DOLLARS, dollars_, "price of these requests, by whole hours"),
     )
 
 

@@ -39,7 +39,7 @@ Progress = Callable[[str], None]
 ZONES_MAX = 200
 """Zones that are listed; the others are one."""
 EDGES_MS = (0, *sorted({round(10 ** (power / 10)) for power in range(101)}))
-"""Of the bars of a histogram: up to 115 days."""
+"""Edges of the histogram's bars, up to 115 days."""
 COMPARED = ", ".join(Fairness.__struct_fields__)
 FAIR_HOURS = f"""
     SELECT unix_millis(hour) AS at_ms, struct({COMPARED}) AS fairness FROM gold_fairness

@@ -19,7 +19,7 @@
 -- worker string: who had it when it finished; null if no worker had it
 -- created_at timestamp: when it was enqueued
 -- run_at timestamp: when it was meant to run, if that was said
--- first_due_at timestamp: when it first could run; of a job that was snoozed or moved before its only attempt, when that was over. Of one that failed, `created_at` or `run_at`, because a snooze before that is not kept; its first claim if `run_at` is later or it was revived
+-- first_due_at timestamp: when it first could run. If it was snoozed or moved before its only attempt, when that ended. If an attempt failed, `created_at` or `run_at`, because a snooze before that is not kept; its first claim if `run_at` is later or it was revived
 -- first_claimed_at timestamp: when its first attempt began; null if there was none, or if it is not known any more
 -- claimed_at timestamp: when it was claimed last
 -- due_at timestamp: when it last became due, after a failure for example

@@ -155,7 +155,7 @@ def _merged(app: Handlers, url: str | None, way: Via, given: dict[str, Any]) -> 
     """
     at, own = (url, app.opening) if url is not None else located(app)
     if not isinstance(at, str):
-        raise InvalidInputError("the app's queue is a store that somebody made: give a url")
+        raise InvalidInputError("the app's queue is a store object, which executors cannot open: give a url")
     opening = {**own, **given}
     if way is Via.AUTO and opening.get("via") == "broker":
         way = Via.BROKER

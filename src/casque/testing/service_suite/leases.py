@@ -32,7 +32,7 @@ class LeaseTests:
         answers = await service.heartbeats(
             [
                 Lease(first.id, first.token),
-                Lease("nobody", 7),
+                Lease("no-such-job", 7),
                 Lease(second.id, second.token + 100),
                 Lease(second.id),
                 Lease(waits.id, None),
@@ -42,7 +42,7 @@ class LeaseTests:
         beaten, missing, stolen, by_id, unclaimed = answers
         assert isinstance(beaten, JobRecord)
         assert beaten == await service.find(first.id)
-        assert_same(missing, JobNotFoundError("nobody"))
+        assert_same(missing, JobNotFoundError("no-such-job"))
         assert_same(stolen, LeaseLostError(second.id, second.token + 100))
         assert isinstance(by_id, JobRecord)
         assert by_id == await service.find(second.id)
@@ -68,7 +68,7 @@ class LeaseTests:
 
         await service.give_back(job.id, token=job.token)
         await service.give_back(job.id, token=job.token)
-        await service.give_back("nobody", token=1)
+        await service.give_back("no-such-job", token=1)
 
         [again] = await service.dequeue(entrypoints=None, limit=1)
         assert (again.id, again.attempts) == (job.id, 1)

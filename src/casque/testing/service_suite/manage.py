@@ -72,7 +72,7 @@ class ManageTests:
         await a_dead_job(service, zone="acme", entrypoint="other")
         others = [await a_dead_job(service, zone="umbrella"), await a_dead_job(service)]
 
-        assert await service.purge(zone="nobody") == 0
+        assert await service.purge(zone="no-such-zone") == 0
         assert await service.purge(zone="acme", entrypoint="other") == 1
         assert await service.purge(zone="acme", request_id="purge-acme") == 1
         assert await service.purge(zone="acme", request_id="purge-acme") == 1
@@ -110,7 +110,7 @@ class ManageTests:
         assert found.tries == ()
 
     async def test_a_job_that_was_never_there_is_not_found(self, service: QueueService) -> None:
-        assert await service.find("nobody") is None
+        assert await service.find("no-such-job") is None
 
     async def test_a_listing_is_by_state_and_entrypoint(self, service: QueueService) -> None:
         dead = await a_dead_job(service, entrypoint="b")

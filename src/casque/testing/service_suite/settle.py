@@ -97,7 +97,7 @@ class SettleTests:
                 Outcome(done.id, done.token, result=bytes(range(256))),
                 Outcome(stolen.id, stolen.token + 100),
                 Outcome(failed.id, failed.token, error=UNICODE, delay_ms=3_600_000),
-                Outcome("nobody", 7, error="boom"),
+                Outcome("no-such-job", 7, error="boom"),
                 Outcome(dying.id, dying.token, error="boom"),
                 Outcome(waits.id, 1),
             ]
@@ -105,7 +105,7 @@ class SettleTests:
 
         assert [answers[place] for place in (0, 2, 4)] == [None, None, None]
         assert_same(answers[1], LeaseLostError(stolen.id, stolen.token + 100))
-        assert_same(answers[3], JobNotFoundError("nobody"))
+        assert_same(answers[3], JobNotFoundError("no-such-job"))
         assert_same(answers[5], LeaseLostError(waits.id, 1))
         assert (await service.stats()).position == before + 1, "all of them in one commit"
         assert await service.find(done.id) is None
@@ -139,7 +139,7 @@ class SettleTests:
             Outcome(done.id, done.token),
             Outcome(lost.id, lost.token + 100),
             Outcome(failed.id, failed.token, error="no", delay_ms=3_600_000),
-            Outcome("nobody", 7),
+            Outcome("no-such-job", 7),
         ]
         first = await service.settle(outcomes, request_id="settle-1")
         await service.ack(lost.id, token=lost.token)
@@ -273,7 +273,7 @@ class SettleTests:
         assert (job.spec.max_crashes, job.crashes) == (2, 0)
 
         first = Outcome(job.id, job.token, error="killed by signal 9", delay_ms=0, how=OutcomeKind.CRASHED)
-        assert await service.settle([first, first]) == [None, None], "told twice, and the second time known"
+        assert await service.settle([first, first]) == [None, None], "the second report of a crash is a no-op"
         [again] = await service.dequeue(entrypoints=None, limit=1, wait_s=LONG_S)
         assert (again.id, again.attempts, again.crashes, again.error) == (job.id, 1, 1, "killed by signal 9")
         assert [tried.how for tried in again.tries] == [Ending.CRASHED]

@@ -18,7 +18,7 @@ class ZoneTests:
         self, service: QueueService, other: QueueService
     ) -> None:
         await service.enqueue([a_job(b"%d" % n, zone="giant") for n in range(50)])
-        await other.enqueue([a_job(b"small", zone="small"), a_job(b"nobody's")])
+        await other.enqueue([a_job(b"small", zone="small"), a_job(b"without a zone")])
 
         first = await service.dequeue(entrypoints=None, limit=4)
         assert {job.spec.zone for job in first[:3]} == {"giant", "small", None}
@@ -40,7 +40,7 @@ class ZoneTests:
         [acme, zeta] = await other.zones()
         assert acme == ZoneStanding("acme", ready=3, running=2, next_ms=claimed[0].due_ms, rules=rules)
         assert zeta == ZoneStanding("zeta", delayed=1, next_ms=YEAR_9999_MS)
-        assert await service.zones(names=frozenset({"zeta", "nobody"})) == [zeta]
+        assert await service.zones(names=frozenset({"zeta", "no-such-zone"})) == [zeta]
         assert await service.zones(limit=1) == [acme]
 
         await service.set_zone("acme", ZoneRules(paused=True))
@@ -108,7 +108,7 @@ class ZoneTests:
         assert await service.peek_zones() == []
         for zone in ("b", "a", "held", "taken"):
             await service.enqueue([a_job(b"1", zone=zone, fifo=zone == "a"), a_job(b"2", zone=zone, fifo=zone == "a")])
-        await service.enqueue([a_job(b"1", zone="late", run_at_ms=YEAR_9999_MS), a_job(b"nobody's")])
+        await service.enqueue([a_job(b"1", zone="late", run_at_ms=YEAR_9999_MS), a_job(b"without a zone")])
         await service.enqueue([msgspec.structs.replace(a_job(b"1", zone="elsewhere"), entrypoint="other")])
         await service.set_zone("held", ZoneRules(paused=True))
         lease = await service.lease_zone("taken")

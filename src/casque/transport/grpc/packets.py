@@ -104,7 +104,7 @@ class AddedRun(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="run"
 
     number: int
     sequence: int
-    """Of the first."""
+    """Sequence number of the first."""
     created_ms: int
     state: JobState
     due_ms: int

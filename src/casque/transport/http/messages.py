@@ -272,7 +272,7 @@ class Job(GainedFields, frozen=True, omit_defaults=True):
     claimed_at: datetime | None = None
     heartbeat_at: datetime | None = None
     error: str | None = None
-    """Of the last failed attempt."""
+    """Error of the last failed attempt."""
     max_attempts: int | None = None
     run_at: datetime | None = None
     key: str | None = None
@@ -284,7 +284,7 @@ class Job(GainedFields, frozen=True, omit_defaults=True):
     """Number of worker crashes on this job; they do not count as attempts."""
     max_crashes: int | None = None
     progress: ProgressOf | None = None
-    """Of the current attempt, as the last heartbeat reported it."""
+    """Progress of the current attempt, as the last heartbeat reported it."""
     fifo: bool = False
     declined: int = 0
     """How often a worker gave it back because it did not understand it."""
