@@ -220,6 +220,8 @@ def is_spec(spec: Any) -> bool:
         and (spec.headers is None or is_headers(spec.headers))
         and (spec.zone is None or is_name(spec.zone))
         and (spec.blob, spec.blob_bytes) == (None, 0)
+        and type(spec.fifo) is bool
+        and spec.tags == ()  # nothing here draws a list of names
     )
 
 
