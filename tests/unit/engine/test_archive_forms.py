@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from casque import NotInstalledError, Queue
+from casque.client.opening import Parts
 from casque.clock import Random
 from casque.codec.archive import Form, Range, archive_key, decode_archived, encode_lines, form_of, parse_key
 from casque.codec.log import decode_head, encode_head
@@ -26,6 +27,7 @@ from casque.journal.copying import Copier
 from casque.journal.verify import Verifier
 from casque.scan import Scan, Table
 from casque.service import ArchivedJob
+from casque.settings import QueueSettings
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store, Stored
 from casque.testing.clock import ManualClock
@@ -37,7 +39,9 @@ FORMATS = pytest.mark.parametrize("wanted", ["jsonl", "parquet", "both"])
 LINES, PARQUET = [Form.LINES], [Form.PARQUET]
 
 
-def opened(store: Any, wanted: Any, layout: str = "log", clock: ManualClock | None = None, **more: Any) -> Queue[bytes]:
+def opened(
+    store: Any, wanted: Any, layout: str | None = "log", clock: ManualClock | None = None, **more: Any
+) -> Queue[bytes]:
     return Queue.open(store, layout=layout, clock=clock, rng=Random(next(SEEDS)), archive_format=wanted, **more)
 
 
@@ -218,6 +222,21 @@ async def test_a_copy_has_both_forms(tmp_path: Path) -> None:
     await Copier(store, copy, Environment()).copy()
     assert await names(copy) == await names(store)
     assert await archive_of(copy) == [b"both", b"parquet", b"jsonl"]
+
+
+async def test_the_archives_of_a_ring_are_merged_whatever_their_forms() -> None:
+    store = MemoryStore()
+    await Parts(store, QueueSettings()).builder().create(3)
+    for number, wanted in enumerate(("both", "jsonl", "parquet")):
+        async with opened(store, wanted, layout=None) as q:
+            for zone in "abcdef":
+                await q.enqueue("send", f"{zone}{number}".encode(), zone=zone)
+            for job in await q.dequeue("send", batch_size=6):
+                await job.ack()
+    expected = sorted(f"{zone}{number}".encode() for zone in "abcdef" for number in range(3))
+    assert sorted(await archive_of(store)) == expected
+    assert sorted(row["payload"] for row in await asyncio.to_thread(scanned, store)) == expected
+    assert (await Verifier(store, Environment()).verify()).shards == 3
 
 
 async def test_both_forms_expire() -> None:
