@@ -19,6 +19,7 @@ from casque.codec.head import KEY, Owner, read_layout
 from casque.codec.log import START, Mode, Segment, decode_head, decode_segment, digest, replay, segment_key
 from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
+from casque.settings import ArchiveFormat
 from casque.state import State
 from casque.storage.port import Stored
 from casque.types import Backoff
@@ -96,6 +97,8 @@ class Layout:
     """The least share of jobs whose payload lies beside the queue, in any weather."""
     gone: float = 0.0
     """The share of such payloads that are deleted by mistake."""
+    formats: tuple[ArchiveFormat, ...] = ()
+    """The forms of the archive that writers choose from, each for itself; none: they take the setting."""
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
@@ -332,6 +335,24 @@ MOVED_RING = replace(LED_RING, name="moved-ring", moved=True)
 GUARDED = replace(SERVED, name="guarded", guarded=True, settings={"retention": timedelta(seconds=4)})
 """Tenants come through the door of a broker, with tokens that are limited, revoked, or none."""
 
+
+def _mixed(layout: Layout, name: str) -> Layout:
+    formats: tuple[ArchiveFormat, ...] = ("jsonl", "parquet", "both")
+    return replace(
+        layout, name=name, formats=formats, hurried={**layout.hurried, "casque.journal.archive.aside": _at_once}
+    )
+
+
+async def _at_once(work: Callable[[], Any]) -> Any:
+    """Where others have a thread, whose end no seed decides."""
+    return work()
+
+
+MIXED = _mixed(LOG, "mixed")
+MIXED_DOCUMENT = _mixed(DOCUMENT, "mixed-document")
+MIXED_WATCHED = _mixed(WATCHED, "mixed-watched")
+"""Some writers archive lines, some Parquet, some both, and what one begins another completes."""
+
 DAMAGED = replace(LOG, name="damaged", large=0.6, gone=0.3)
 DAMAGED_DOCUMENT = replace(DOCUMENT, name="damaged-document", large=0.6, gone=0.3)
 """Most payloads lie beside the queue, and some of them are gone."""
@@ -432,6 +453,9 @@ LAYOUTS = {
         MOVED_RING,
         DAMAGED,
         DAMAGED_DOCUMENT,
+        MIXED,
+        MIXED_DOCUMENT,
+        MIXED_WATCHED,
     )
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -26,6 +27,7 @@ from casque.errors import CasqueError, UnknownOutcomeError
 from casque.journal.port import Sighting
 from casque.ring.building import Builder
 from casque.service import QueueService
+from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
@@ -481,7 +483,7 @@ class _WatchedParts(Parts):
 
     def __init__(self, life: Life, store: Store, name: str, worker: str | None, history: History | None = None) -> None:
         rng = Random(f"{life.world.seed}/{life.name}/{name}")
-        super().__init__(store, life.world.profile.settings, clock=life.clock, rng=rng, **life.world.layout.parts)
+        super().__init__(store, _settings(life, name), clock=life.clock, rng=rng, **life.world.layout.parts)
         self._life = life
         self._name = name
         self._worker = worker
@@ -497,3 +499,12 @@ class _WatchedParts(Parts):
         # Whoever opens it several times is several writers.
         name = f"{self._name}/{token}/{self.rng.getrandbits(32)}"
         return _WatchedParts(self._life, below, name, self._worker, ring.shard(token))
+
+
+def _settings(life: Life, name: str) -> QueueSettings:
+    """Those of the weather. Where forms of the archive are mixed, every writer has its own; nothing is drawn for that
+    which others draw from."""
+    settings, formats = life.world.profile.settings, life.world.layout.formats
+    if not formats:
+        return settings
+    return replace(settings, archive_format=Random(f"{life.world.seed}/{life.name}/{name}/form").choice(formats))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from casque.errors import InvalidInputError
+
+ArchiveFormat: TypeAlias = Literal["jsonl", "parquet", "both"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,9 @@ class QueueSettings:
     """How soon a finished job is in the archive; sooner if there are many."""
     archive_retention: timedelta | None = None
     """How long the archive is kept, in whole hours. None: for ever."""
+    archive_format: ArchiveFormat = "jsonl"
+    """How this process writes the archive: as JSON lines, as Parquet (needs `casque[parquet]`), or as both. Readers
+    take either form."""
     payload_max: int = 256 * 1024
     """Payloads of more bytes than this get an object of their own."""
     blob_max: int = 64 * 1024 * 1024
@@ -65,6 +70,9 @@ class QueueSettings:
             if isinstance(field.default, bool):
                 if not isinstance(value, bool):
                     raise InvalidInputError(f"{field.name} must be True or False, not {value!r}")
+            elif isinstance(field.default, str):
+                if value not in get_args(ArchiveFormat):
+                    raise InvalidInputError(f"{field.name} must be jsonl, parquet or both, not {value!r}")
             elif value is None and field.default is None:
                 continue
             elif isinstance(field.default, timedelta) or field.name == "archive_retention":
@@ -131,6 +139,7 @@ class SettingsChanges(TypedDict, total=False):
     archive: bool
     archive_interval: timedelta
     archive_retention: timedelta | None
+    archive_format: ArchiveFormat
     payload_max: int
     blob_max: int
     ticks: bool

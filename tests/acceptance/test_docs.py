@@ -346,6 +346,8 @@ def _words(default: Any) -> str:
         return "none"
     if isinstance(default, bool):
         return "yes" if default else "no"
+    if isinstance(default, str):
+        return f'`"{default}"`'
     if isinstance(default, int):
         return f"{default:,}"
     seconds = default.total_seconds()

@@ -61,6 +61,7 @@ async def make(layout: str) -> Objects:
     """A queue in which everything there is has been used."""
     store = MemoryStore()
     short: Any = {"archive_interval": timedelta(milliseconds=1), "blob_max": 64, "payload_max": 1_000_000}
+    short["archive_format"] = {"log": "both", "document": "parquet"}.get(layout, "jsonl")
     if layout == "ring":
         await Parts(store, DEFAULTS).builder().create(2)
     async with Queue.open(store, layout=None if layout == "ring" else layout, **short) as q:

@@ -27,6 +27,7 @@ from casque.cli import serve
 from casque.cli.main import app
 from casque.cli.process import on_stop_signal
 from casque.client.queue import DEFAULTS
+from casque.errors import InvalidInputError
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
 from tests.support.servers import Server
@@ -315,6 +316,9 @@ async def test_a_second_signal_does_not_wait_for_anything(monkeypatch: pytest.Mo
 def test_every_setting_of_a_queue_can_be_given() -> None:
     given = [f"{name}={_written(value)}" for name, value in asdict(DEFAULTS).items()]
     assert serve.settings_from(given) == DEFAULTS
+    assert serve.settings_from(["archive_format=parquet"]).archive_format == "parquet"
+    with pytest.raises(InvalidInputError, match="archive_format takes both, jsonl, parquet, not 'csv'"):
+        serve.settings_from(["archive_format=csv"])
     changed = serve.settings_from(["archive=false", "archive_retention=0.5", "max_attempts=3"])
     assert (changed.archive, changed.archive_retention, changed.max_attempts) == (False, timedelta(seconds=0.5), 3)
 

@@ -32,6 +32,9 @@ from simulation.world.layout import (
     LED_DOCUMENT,
     LED_RING,
     LOG,
+    MIXED,
+    MIXED_DOCUMENT,
+    MIXED_WATCHED,
     MOVED,
     MOVED_DOCUMENT,
     MOVED_RING,
@@ -47,10 +50,22 @@ from tests.simulation.search_mistakes import first_seeds
 
 RING_BROKERS = (LED_RING, LED_RING_TIGHT, FLEET_RING, WATCHED_RING, COPIED_RING, MOVED_RING)
 WAYS: dict[str, tuple[Layout, ...]] = {
-    "document": (DOCUMENT, FLEET_DOCUMENT, MOVED_DOCUMENT, DAMAGED_DOCUMENT, CONVERTING),
-    "log": (LOG, LOG_LONG, FLEET, DAMAGED, CONVERTING),
+    "document": (DOCUMENT, FLEET_DOCUMENT, MOVED_DOCUMENT, DAMAGED_DOCUMENT, MIXED_DOCUMENT, CONVERTING),
+    "log": (LOG, LOG_LONG, FLEET, DAMAGED, MIXED, CONVERTING),
     "brokers": (LED, LED_DOCUMENT, COPIED, COPIED_DOCUMENT),
-    "gRPC": (SERVED, FLEET_SERVED, WATCHED, STALLED, FOREIGN, GUARDED, MOVED, COPIED, COPIED_DOCUMENT, *RING_BROKERS),
+    "gRPC": (
+        SERVED,
+        FLEET_SERVED,
+        WATCHED,
+        MIXED_WATCHED,
+        STALLED,
+        FOREIGN,
+        GUARDED,
+        MOVED,
+        COPIED,
+        COPIED_DOCUMENT,
+        *RING_BROKERS,
+    ),
     "ring": (RING,),
     "ring brokers": RING_BROKERS,
 }

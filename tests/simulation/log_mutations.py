@@ -296,9 +296,9 @@ def archived_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(archiver, "claim", hasty)
     write = journal_archive.write_range
 
-    async def ahead(store: Store, patience: Any, range_: Range, finished: Sequence[Finished]) -> None:
+    async def ahead(store: Store, patience: Any, range_: Range, finished: Sequence[Finished], forms: Any) -> None:
         guessed = [msgspec.structs.replace(one, position=range_.last) for one in finished[-1:]]
-        await write(store, patience, range_, [*finished, *guessed])
+        await write(store, patience, range_, [*finished, *guessed], forms)
 
     patch.setattr(archiver, "write_range", ahead)
     archive = Archiver.archive
@@ -340,7 +340,7 @@ def another_range_than_the_one_that_was_begun(patch: pytest.MonkeyPatch) -> None
 
 
 def called_archived_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
-    async def later(store: Store, patience: Any, range_: Range, finished: Sequence[Finished]) -> None:
+    async def later(store: Store, patience: Any, range_: Range, finished: Sequence[Finished], forms: Any) -> None:
         """Somebody will."""
 
     patch.setattr(archiver, "write_range", later)

@@ -33,6 +33,9 @@ from simulation.world.layout import (
     LED_DOCUMENT,
     LED_RING,
     LOG,
+    MIXED,
+    MIXED_DOCUMENT,
+    MIXED_WATCHED,
     MOVED,
     MOVED_DOCUMENT,
     MOVED_RING,
@@ -45,6 +48,7 @@ from simulation.world.layout import (
 )
 from simulation.world.profile import DISK, ROLLING, Fault
 from tests.simulation import (
+    archive_mutations,
     broker_mutations,
     convert_mutations,
     copy_mutations,
@@ -552,6 +556,19 @@ _TRIALS: list[_Row] = [
 """What trials broke: each of these was in the code once."""
 
 
+_FORMS: list[_Row] = [
+    (archive_mutations.every_form_of_a_range_read, MIXED, CALM, Invariant.ARCHIVED),
+    (archive_mutations.every_form_of_a_range_read, MIXED_WATCHED, CALM, Invariant.SHOWN),
+    (archive_mutations.parquet_passed_over, MIXED, CALM, Invariant.ARCHIVED),
+    (archive_mutations.parquet_passed_over, MIXED_DOCUMENT, CALM, Invariant.ARCHIVED),
+    (archive_mutations.parquet_passed_over, MIXED_WATCHED, CALM, Invariant.SHOWN),
+    (archive_mutations.one_object_read_of_each_range, MIXED, ROUGH, Invariant.ARCHIVED),
+    (archive_mutations.other_form_taken_for_the_whole_range, MIXED_DOCUMENT, ROUGH, Invariant.ARCHIVED),
+    (archive_mutations.forms_share_a_name, MIXED, CALM, Invariant.ARCHIVED),
+    (archive_mutations.parquet_of_the_first_piece_alone, MIXED, CALM, Invariant.ARCHIVED),
+]
+
+
 class Mistake(NamedTuple):
     """One of them, and where it is looked for."""
 
@@ -581,5 +598,6 @@ _ALL = (
     *_COPIES,
     *_CONVERSIONS,
     *_TRIALS,
+    *_FORMS,
 )
 MISTAKES = [Mistake(*row) for row in _ALL]

@@ -24,6 +24,7 @@ from simulation.world.layout import (
     LED,
     LED_RING,
     LOG,
+    MIXED,
     RING,
     SERVED,
     STALLED,
@@ -38,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 CHUNK = 20
 every_layout = pytest.mark.parametrize(
     "layout",
-    [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING, WATCHED, FOREIGN, GUARDED, DAMAGED],
+    [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING, WATCHED, FOREIGN, GUARDED, DAMAGED, MIXED],
     ids=lambda layout: layout.name,
 )
 
@@ -111,6 +112,9 @@ SEEDS = {
     "moved-ring": 3,
     "damaged": 5,
     "damaged-document": 5,
+    "mixed": 5,
+    "mixed-document": 5,
+    "mixed-watched": 3,
 }
 
 

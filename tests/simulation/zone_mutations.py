@@ -88,8 +88,8 @@ def payloads_of_dead_jobs_dropped(patch: pytest.MonkeyPatch) -> None:
     """They are archived like others, and may be given fresh attempts."""
     write = archive.write_range
 
-    async def thorough(store: Store, patience: Any, range_: Any, finished: Sequence[Finished]) -> None:
-        await write(store, patience, range_, finished)
+    async def thorough(store: Store, patience: Any, range_: Any, finished: Sequence[Finished], forms: Any) -> None:
+        await write(store, patience, range_, finished, forms)
         for one in archive._between(finished, range_):
             if one.job.spec.blob is not None:
                 await store.delete(one.job.spec.blob)

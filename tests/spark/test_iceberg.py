@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from typer.testing import CliRunner
 
+from casque.arrow_types import arrow_schema
 from casque.cli.main import app
 from casque.client.objects import create_new
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
-from casque.scan.arrow_types import arrow_schema
 from casque.spark import iceberg, register_tables, upkeep
 from casque.spark.delta import storage_options
 from casque.spark.files import File, described, frame, write

@@ -23,6 +23,7 @@ from casque import Queue, SyncQueue
 from casque.errors import InvalidInputError, NotInstalledError
 from casque.scan import Scan, Table, ddl
 from casque.service import Outcome
+from casque.settings import ArchiveFormat
 from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
 from casque.spark.reader import CasqueReader
@@ -502,6 +503,35 @@ def test_importing_casque_imports_neither_spark_nor_arrow() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "[]\n"
+
+
+def test_an_archive_of_several_forms_is_read_once(registered: SparkSession, tmp_path: Path) -> None:
+    """As lines, as Parquet and as both, by turns: casque's tables have each finish once; Spark alone reads Parquet."""
+    forms: tuple[ArchiveFormat, ...] = ("both", "parquet", "jsonl")
+    place: Place = (tmp_path / "queue").as_uri(), {}
+    for number, form in enumerate(forms):
+        clock = ManualClock(1_700_000_000_000 + number * 86_400_000)
+        asyncio.run(varied(place[0], clock, 1, seed=number, archive_format=form))
+    with Scan(place[0]) as scan:
+        chosen = [one.key for one in scan.archive_objects()]
+        finished = scan.table(list(scan.plan_archive()), Table.ARCHIVE).num_rows
+    assert {key.rpartition(".")[2] for key in chosen} == {"jsonl", "parquet"}
+    assert len(chosen) == len({key.rpartition(".")[0] for key in chosen}) < len(list(tmp_path.rglob("archive/*/*.*")))
+    for table in ("archive", "attempts"):
+        assert shown(reading(registered, place, table)) == expected(place, Table(table))
+    with SyncQueue.open(place[0]) as queue:
+        lines = list(queue.archive())
+    assert len(lines) == finished == reading(registered, place, "archive").select("id", "position").distinct().count()
+    plain = registered.read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.parquet")
+    found = plain.parquet((tmp_path / "queue" / "archive").as_uri())
+    rows = {(row.id, row.position): row for row in found.collect()}
+    assert len(rows) == sum(job.position <= max(p for _, p in rows) for job in lines)
+    for job in lines:
+        if (row := rows.get((job.id, job.position))) is not None:
+            assert (row.entrypoint, row.state, row.attempts) == (job.entrypoint, job.state.value, job.attempts)
+            assert (None if row.payload is None else bytes(row.payload)) == (
+                job.payload if job.blob_bytes is None else None
+            )
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from casque import Job, NewJob, Queue, SyncQueue
+from casque.arrow_types import arrow_type
 from casque.cli.cron import ScheduleView
 from casque.cli.job_view import JobView, view_job
 from casque.cli.new_job import NewJobOptions
@@ -24,7 +25,6 @@ from casque.errors import InvalidInputError
 from casque.fields import ARCHIVE, ASKED, EVENTS, FIELDS, GAINED, JOBS, RECORD, SPEC, Field, SetBy, gained
 from casque.functions.app import App
 from casque.functions.job import Enqueuing, Options
-from casque.scan.arrow_types import arrow_type
 from casque.scan.event_columns import Specs
 from casque.scan.tables import COLUMNS, Table
 from casque.service import ArchivedJob

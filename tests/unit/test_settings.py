@@ -15,7 +15,8 @@ NAMES = [field.name for field in fields(QueueSettings)]
 SPANS = [name for name in NAMES if get_type_hints(QueueSettings)[name] is timedelta]
 FLAGS = [name for name in NAMES if get_type_hints(QueueSettings)[name] is bool]
 MAYBE_SPANS = ["archive_retention"]
-NUMBERS = [name for name in NAMES if name not in SPANS + FLAGS + MAYBE_SPANS]
+CHOICES = ["archive_format"]
+NUMBERS = [name for name in NAMES if name not in SPANS + FLAGS + MAYBE_SPANS + CHOICES]
 
 
 def settings(**changes: Any) -> QueueSettings:
@@ -143,3 +144,9 @@ def test_changes_leave_the_original_alone() -> None:
 )
 def test_anything_longer_than_nothing_is_at_least_a_millisecond(span: timedelta, expected: int) -> None:
     assert milliseconds(span) == expected
+
+
+@pytest.mark.parametrize("value", ["csv", "", None, True, 1])
+def test_a_form_of_the_archive_that_there_is_not_is_refused_with_those_that_there_are(value: Any) -> None:
+    with pytest.raises(InvalidInputError, match="archive_format must be jsonl, parquet or both"):
+        settings(archive_format=value)

@@ -30,6 +30,7 @@ HOURS: Columns = (
     ("hour (UTC)", lambda one: one[0][0]),
     ("shard", lambda one: one[0][1]),
     ("objects", lambda one: f"{len(one[1]):,}"),
+    ("forms", lambda one: ", ".join(sorted({each.key.rpartition(".")[2] for each in one[1]}))),
     ("first commit", lambda one: f"{min(each.first for each in one[1]):,}"),
     ("last commit", lambda one: f"{max(each.last for each in one[1]):,}"),
 )
@@ -105,7 +106,10 @@ def cat(
     interrupt_is_success=True,
 )
 def ls(target: BucketTarget, since: Since = None, until: Until = None, json: Json = False) -> None:
-    """List the objects of the archive, hour by hour: how many there are, and which commits they cover. Reads no job.
+    """List the objects of the archive, hour by hour: how many there are, in which form, and which commits they cover.
+    Reads no job.
+
+    Objects of the same hour and commits hold the same jobs, as JSON lines and as Parquet.
 
     --since and --until are about whole hours.
 
@@ -122,7 +126,7 @@ def ls(target: BucketTarget, since: Since = None, until: Until = None, json: Jso
         shards = (await require_head(store)).shards
         hours: dict[tuple[str, str], list[ArchiveObject]] = {}
         for shard in [None] if shards is None else range(shards):
-            async for one in list_archive(shard_store(store, shard), since_ms=begin, through_ms=end):
+            async for one in list_archive(shard_store(store, shard), since_ms=begin, through_ms=end, every_form=True):
                 if json:
                     print_json(one if shard is None else msgspec.structs.replace(one, key=shard_key(shard, one.key)))
                 else:

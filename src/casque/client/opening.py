@@ -20,6 +20,7 @@ from casque.engine.operation import Executor
 from casque.engine.staging import Staging
 from casque.environment import Environment
 from casque.errors import InvalidInputError
+from casque.journal.archive import forms_of
 from casque.journal.opening import JOURNALS, open_journal
 from casque.journal.port import Batch, Opened
 from casque.ring.admissions import Books
@@ -60,6 +61,7 @@ class Parts(Environment):
         # A single object has no room for an archive.
         fitting = replace(settings, archive=False) if one_object else settings
         super().__init__(fitting, clock or SystemClock(), rng or system_random())
+        forms_of(self)  # refuse Parquet here, where the caller sees it, and not when the first range is due
         self.layout = layout
         self.store = store
 

@@ -29,6 +29,10 @@ def parse_settings(pairs: list[str]) -> SettingsChanges:
 def _value(name: str, kinds: set[Any], text: str) -> Any:
     if NoneType in kinds and text == "none":
         return None
+    if choices := sorted(kind for kind in kinds if isinstance(kind, str)):
+        if text not in choices:
+            raise InvalidInputError(f"--setting {name} takes {', '.join(choices)}, not {text!r}")
+        return text
     if bool in kinds:
         if text not in ("true", "false"):
             raise InvalidInputError(f"--setting {name} takes true or false, not {text!r}")

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 
-from casque.codec.archive import ARCHIVE, decode_archived, hour_of, parse_key
+from casque.clock import yield_once
+from casque.codec.archive import ARCHIVE, OnePerRange, decode_pieces, hour_of, parse_hour
 from casque.environment import Patience
 from casque.service import ArchivedJob
 from casque.storage.port import Read, Store, Stored
@@ -23,11 +24,15 @@ async def read_archive(
 
     Raises:
         CorruptQueueError: an object is not an archive object.
+        NotInstalledError: one is only there as Parquet, and pyarrow is not installed.
     """
     async with aclosing(_objects(store, patience, since_ms=since_ms, until_ms=until_ms)) as objects:
         async for key, body in objects:
-            for job in decode_archived(key, body):
-                yield job
+            for number, some in enumerate(decode_pieces(key, body)):
+                if number:
+                    await yield_once()  # nobody else gets a turn while jobs are decoded
+                for job in some:
+                    yield job
 
 
 async def _objects(
@@ -56,11 +61,11 @@ async def _objects(
 async def _keys(store: Store, since_ms: int | None, until_ms: int | None) -> AsyncIterator[str]:
     after = None if since_ms is None else f"{ARCHIVE}{hour_of(since_ms)}/"
     last = None if until_ms is None else hour_of(until_ms)
+    one_per_range = OnePerRange()
     async for key in store.list(ARCHIVE, after=after):
-        parsed = parse_key(key)
-        if parsed is None:
+        if not one_per_range.takes(key):
             continue
-        if last is not None and parsed[0] > last:
+        if last is not None and parse_hour(key) > last:
             return
         yield key
 

@@ -7,16 +7,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import TypeVar
 
 from casque.clock import yield_once
+from casque.codec import parquet
 from casque.codec.archive import (
     ARCHIVE,
+    FORMS,
     HOUR_MS,
+    Form,
     Range,
     agree,
     archive_key,
     archived_bytes,
-    encode_archived,
+    archived_pieces,
+    encode_lines,
+    holds,
     hour_of,
     parse_key,
 )
@@ -28,7 +34,12 @@ from casque.settings import milliseconds
 from casque.state import State
 from casque.state.staged import position_of
 from casque.storage.port import Store, Stored, Won
+from casque.telemetry import logger
 from casque.types import Finished, JobState
+
+R = TypeVar("R")
+
+log = logger("journal")
 
 ARCHIVE_JOBS = 5_000
 ARCHIVE_BYTES = 4 * 1024 * 1024
@@ -161,24 +172,41 @@ class ArchiveRetention:
         return self._borne_out
 
 
+def forms_of(env: Environment) -> tuple[Form, ...]:
+    """The forms in which this process archives.
+
+    Raises:
+        NotInstalledError: Parquet is one of them, and pyarrow is not installed.
+    """
+    asked = env.settings.archive_format
+    if Form.PARQUET in FORMS[asked] and env.settings.archive:
+        parquet.require(f"archive_format is {asked!r}")
+    return FORMS[asked]
+
+
 async def write_range(
-    store: Store, patience: Callable[[], Patience], range_: Range, finished: Sequence[Finished]
+    store: Store,
+    patience: Callable[[], Patience],
+    range_: Range,
+    finished: Sequence[Finished],
+    forms: Sequence[Form] = (Form.LINES,),
 ) -> None:
     """Write the jobs finished in this range to the archive, and delete their large payloads; `finished` may hold more.
 
-    Other processes that do the same write the same bytes to the same names, so it may be done any number of times.
+    Other processes that do the same write the same jobs to the same names, so it may be done any number of times. Those
+    that write another form leave objects beside these, which hold the same jobs.
 
     Raises:
-        CorruptQueueError: an object with other bytes exists.
+        CorruptQueueError: an object with other jobs exists.
         UnknownOutcomeError, StorageError: the store failed for too long. Try again later.
     """
     over = _between(finished, range_)
     for hour, some in _by_hour(over):
-        pieces: list[bytes] = []
-        for piece in encode_archived(some):
-            pieces.append(piece)
-            await yield_once()
-        await _create(store, patience, archive_key(hour, range_), b"".join(pieces))
+        bodies = await _encoded(hour, range_, some, forms)
+        if Form.PARQUET in forms:
+            await _check_other_forms(store, patience, hour, range_, some, bodies)
+        for key, body in bodies.items():
+            await _create(store, patience, key, body)
     # Delete their large payloads, except those of dead jobs: these stay in the queue, and may be retried.
     named = [one.job.spec.blob for one in over if one.state is not JobState.DEAD]
     blobs = [key for key in named if key is not None and is_blob(key)]
@@ -200,6 +228,58 @@ def _by_hour(finished: Iterable[Finished]) -> list[tuple[str, list[Finished]]]:
     return [(hour_of(hour * HOUR_MS), some) for hour, some in found.items()]
 
 
+async def _encoded(hour: str, range_: Range, finished: Sequence[Finished], forms: Sequence[Form]) -> dict[str, bytes]:
+    """The objects of an hour by name. Commits go on in between: a piece takes about two milliseconds, and the rest of
+    Parquet is done in a thread."""
+    lines: list[bytes] = []
+    batches: list[object] = []
+    as_lines, as_parquet = Form.LINES in forms, Form.PARQUET in forms
+    for jobs in archived_pieces(finished):
+        if as_lines:
+            lines.append(encode_lines(jobs))
+            await yield_once()
+        for start in range(0, len(jobs) if as_parquet else 0, parquet.PIECE_JOBS):
+            await yield_once()
+            try:
+                batches.append(parquet.batch_of(hour, jobs[start : start + parquet.PIECE_JOBS]))
+            except (ValueError, OverflowError) as error:
+                # Edited by hand, for example: a line takes any number. Readers take either form.
+                log.warning("%s is archived as lines, for Parquet cannot hold it: %s", range_, error)
+                return await _encoded(hour, range_, finished, [Form.LINES])
+    bodies = {archive_key(hour, range_): b"".join(lines)} if as_lines else {}
+    if as_parquet:
+        bodies[archive_key(hour, range_, Form.PARQUET)] = await aside(lambda: parquet.file_of(batches))
+    return bodies
+
+
+async def aside(work: Callable[[], R]) -> R:
+    """Run this in a thread, while the loop goes on."""
+    return await asyncio.to_thread(work)
+
+
+async def _check_other_forms(
+    store: Store,
+    patience: Callable[[], Patience],
+    hour: str,
+    range_: Range,
+    finished: Sequence[Finished],
+    bodies: Iterable[str],
+) -> None:
+    """A name that is free in one form may be taken in another by something else, which nobody would read any more."""
+    for key in {archive_key(hour, range_, form) for form in Form} - set(bodies):
+        read = await patience().insist(lambda: store.get(key))  # noqa: B023
+        if isinstance(read, Stored) and not holds(key, read.body, finished):
+            raise _in_the_way(key)
+
+
+def _in_the_way(key: str) -> CorruptQueueError:
+    return CorruptQueueError(
+        key,
+        "there is something else in the place of what has to be archived: another queue was here before, or an "
+        "old queue.json was put back. Move archive/ away; until then nothing is archived, and nothing is lost",
+    )
+
+
 async def _create(store: Store, patience: Callable[[], Patience], key: str, body: bytes) -> None:
     tries = Tries(f"the creation of {key}", patience)
     while True:
@@ -211,11 +291,7 @@ async def _create(store: Store, patience: Callable[[], Patience], key: str, body
         # The object exists, perhaps from an earlier attempt of our own: it must be the same.
         read = await patience().insist(lambda: store.get(key))
         if isinstance(read, Stored):
-            if agree(read.body, body):
+            if agree(key, read.body, body):
                 return
-            raise CorruptQueueError(
-                key,
-                "there is something else in the place of what has to be archived: another queue was here before, or an "
-                "old queue.json was put back. Move archive/ away; until then nothing is archived, and nothing is lost",
-            )
+            raise _in_the_way(key)
         await tries.pause(StorageError(f"{key} is neither there nor free"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from casque.codec.archive import Range, archive_key, encode_archived, hour_of, parse_key
+from casque.codec.archive import Range, hour_of, parse_key
 from casque.errors import CorruptQueueError
 from casque.types import Finished
 
@@ -45,8 +45,10 @@ def check_end(ranges: list[Range], end: int) -> None:
         )
 
 
-def expected(ranges: list[Range], finished: list[Finished], *, after: int, end: int) -> Iterator[tuple[str, bytes]]:
-    """The expected objects of these ranges, according to the kept log after a position."""
+def expected(
+    ranges: list[Range], finished: list[Finished], *, after: int, end: int
+) -> Iterator[tuple[str, Range, list[Finished]]]:
+    """The jobs of each hour and range, in any form, according to the kept log after a position."""
     for range_ in ranges:
         if range_.first <= after or range_.last > end:
             continue
@@ -55,4 +57,4 @@ def expected(ranges: list[Range], finished: list[Finished], *, after: int, end: 
             if range_.first <= one.position <= range_.last:
                 by_hour.setdefault(hour_of(one.at_ms), []).append(one)
         for hour, some in by_hour.items():
-            yield archive_key(hour, range_), b"".join(encode_archived(some))
+            yield hour, range_, some

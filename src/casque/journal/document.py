@@ -25,7 +25,7 @@ from casque.errors import (
     UnknownOutcomeError,
     UnsafeStoreError,
 )
-from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
+from casque.journal.archive import ArchivePace, ArchiveRetention, forms_of, write_range
 from casque.journal.discovery import refusal
 from casque.journal.leader_lease import surely_leads
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
@@ -64,6 +64,7 @@ class DocumentJournal:
         self._pace = ArchivePace(env, jobs_max=ARCHIVE_JOBS)
         self._sweeper = Sweeper(store, env.clock)
         self._retention = ArchiveRetention(store, env)
+        self._forms = forms_of(env)
         self._claimed: Range | None = None
         """The last range that this process claimed."""
         self._written: Range | None = None
@@ -116,7 +117,7 @@ class DocumentJournal:
         await self._sweeper.apply(state)
 
     async def _write_range(self, range_: Range, finished: Sequence[Finished]) -> None:
-        await write_range(self._store, self._env.patience, range_, finished)
+        await write_range(self._store, self._env.patience, range_, finished, self._forms)
         self._written = range_
         self._drop_at_ms = self._clock.monotonic_ms() + DROP_MS
 

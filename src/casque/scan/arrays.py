@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from casque.scan.arrow_types import INSTANT
+from casque.arrow_types import INSTANT
 
 MS = pa.timestamp("ms", tz="UTC")
 
@@ -71,6 +71,12 @@ def _of_attempts(field: Any, attempts: Sequence[Any]) -> Any:
 def text_times(values: Sequence[str | None]) -> Any:
     """Times in ISO 8601, as JSON has them."""
     return pa.array(values, pa.string()).cast(INSTANT)
+
+
+def times(values: Sequence[Any]) -> Any:
+    """Times in ISO 8601, as JSON has them, or `datetime`s, as Parquet is read."""
+    first = next((value for value in values if value is not None), None)
+    return text_times(values) if isinstance(first, str) else pa.array(values, INSTANT)
 
 
 def moment(ms: int) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from casque.scan.archive_columns import chosen_jobs, constant, no_archive
-from casque.scan.arrays import column, each, text_times
+from casque.codec.archive import no_archive
+from casque.scan.archive_columns import chosen_jobs, constant, unfit
+from casque.scan.arrays import column, each, times
 from casque.scan.splits import ArchiveObject, ArchiveSplit
-from casque.scan.stored_fields import UNFIT
 from casque.scan.tables import Table, arrow_schema
 
 _READ = (
@@ -34,7 +34,7 @@ def attempts_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns
     try:
         attempts = _Attempts(chosen_jobs(split, one, body, _READ))
         arrays = [attempts.array(field.name, one.hour, field.type) for field in schema]
-    except UNFIT as error:
+    except unfit(one) as error:
         raise no_archive(one.key, error) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -94,9 +94,9 @@ class _Attempts:
             case "error":
                 return column([_error(job) if failed is None else failed.error for job, failed in both], wanted)
             case "ended_at":
-                return text_times([job.finished_at if failed is None else failed.ended_at for job, failed in both])
+                return times([job.finished_at if failed is None else failed.ended_at for job, failed in both])
             case "claimed_at":
-                return text_times([(failed or job).claimed_at for job, failed in both])
+                return times([(failed or job).claimed_at for job, failed in both])
             case _:
                 return column(each(name, [failed or job for job, failed in both]), wanted)
 

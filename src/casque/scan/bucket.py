@@ -12,7 +12,8 @@ from collections.abc import AsyncGenerator, Iterator
 import msgspec
 
 from casque.clock import yield_once
-from casque.codec.archive import ARCHIVE, hour_of, parse_key
+from casque.codec import parquet
+from casque.codec.archive import ARCHIVE, Form, choose, form_of, hour_of, no_archive, parse_hour, parse_key, require_for
 from casque.codec.head import KEY, UNREADABLE, Head, check_same_queue, check_single, not_a_queue, read_layout
 from casque.codec.log import LAYOUT, LogHead, previous, segment_key
 from casque.environment import Environment
@@ -192,18 +193,32 @@ class Bucket:
 
 
 async def list_archive(
-    store: Store, *, since_ms: int | None = None, through_ms: int | None = None
+    store: Store, *, since_ms: int | None = None, through_ms: int | None = None, every_form: bool = False
 ) -> AsyncGenerator[ArchiveObject]:
-    """The objects of a queue's archive, complete or not, from the hour of one moment to that of another."""
+    """The objects of a queue's archive, complete or not, from the hour of one moment to that of another: those that a
+    reader takes, one for each hour and range, or all of them."""
     begin = None if since_ms is None else f"{ARCHIVE}{hour_of(since_ms)}/"
     last = None if through_ms is None else hour_of(through_ms)
+    listed: list[str] = []
     async for key in store.list(ARCHIVE, after=begin):
-        if (parsed := parse_key(key)) is None:
-            continue
-        hour, range_ = parsed
-        if last is not None and hour > last:
+        if last is not None and parse_hour(key) > last:
             break
-        yield ArchiveObject(key, hour, range_.first, range_.last)
+        listed.append(key)
+    for key in listed if every_form else choose(listed):
+        if (parsed := parse_key(key)) is not None:
+            hour, range_ = parsed
+            yield ArchiveObject(key, hour, range_.first, range_.last)
+
+
+def count_rows(key: str, body: bytes) -> int:
+    """How many jobs an archive object holds."""
+    if form_of(key) is Form.LINES:
+        return body.count(b"\n")
+    require_for(key)
+    try:
+        return parquet.row_count(body)
+    except parquet.unfit() as error:
+        raise no_archive(key, error) from error
 
 
 def _handfuls(bodies: list[bytes]) -> Iterator[list[bytes]]:

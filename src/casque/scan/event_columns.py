@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from casque.arrow_types import arrow_type
 from casque.codec.log import Segment
 from casque.fields import ASKED
 from casque.scan.arrays import MS, column, each
-from casque.scan.arrow_types import arrow_type
 from casque.scan.tables import COLUMNS, Table
 from casque.state import Added, Event, Ringed, Watched
 from casque.state.events import subject

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from casque.arrow_types import INSTANT
 from casque.codec.snapshot import Part, part_lines
 from casque.codec.stored import StoredJob, decode_job, record_of
 from casque.errors import CorruptQueueError
 from casque.scan.arrays import attempt_lists, column, each, moment, text_times
-from casque.scan.arrow_types import INSTANT
 from casque.scan.splits import JobsSplit
 from casque.scan.stored_fields import UNFIT, decoder_of
 from casque.scan.tables import Table, arrow_schema

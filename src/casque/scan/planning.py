@@ -18,7 +18,7 @@ from casque.codec.log import LAYOUT, START, LogHead, SnapshotRef
 from casque.codec.snapshot import Part, Restoring
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.past import READS_MAX, oldest_of, refs_of
-from casque.scan.bucket import Bucket
+from casque.scan.bucket import Bucket, count_rows
 from casque.scan.splits import (
     ArchiveObject,
     ArchiveSplit,
@@ -139,7 +139,7 @@ async def archive_within(
     for one in objects:
         read = await bucket.get(one.key)
         if isinstance(read, Stored):
-            rows += read.body.count(b"\n")
+            rows += count_rows(one.key, read.body)
             size += len(read.body)
         if one.last > taken.position > after and (_more(rows, rows_max) or _more(size, bytes_max)):
             return taken

@@ -101,7 +101,7 @@ def check_columns(table: Table, columns: Iterable[str] | None) -> tuple[str, ...
 
 def arrow_schema(table: Table, columns: Iterable[str] | None = None) -> Any:
     """The `pyarrow.Schema` of these columns, in the given order."""
-    from casque.scan import arrow_types  # needs pyarrow
+    from casque import arrow_types  # needs pyarrow
 
     known = COLUMNS[table] | METADATA
     return arrow_types.arrow_schema({name: known[name] for name in check_columns(table, columns)})

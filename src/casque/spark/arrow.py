@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from casque.arrow_types import arrow_type
 from casque.errors import InvalidInputError
-from casque.scan.arrow_types import arrow_type
 from casque.scan.tables import COLUMNS, METADATA, Table, check_columns
 
 

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
 
+from casque.arrow_types import INSTANT, arrow_schema
 from casque.client.objects import body_of, create_new
 from casque.clock import new_nonce, system_random
 from casque.errors import CorruptQueueError
-from casque.scan.arrow_types import INSTANT, arrow_schema
 from casque.spark.executor import settle_in
 from casque.spark.files import DAY, File, described
 from casque.spark.models import ddl

@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 
+from casque.arrow_types import arrow_schema, spark_type
 from casque.errors import CorruptQueueError, InvalidInputError, NotInstalledError
-from casque.scan.arrow_types import arrow_schema, spark_type
 from casque.spark.files import File, local_path
 from casque.spark.store_ref import StoreRef
 from casque.spark.table_log import Known, TableLog

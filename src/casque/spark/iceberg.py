@@ -19,9 +19,9 @@ import msgspec
 from pyarrow.dataset import dataset
 from pyarrow.fs import FileSelector
 
+from casque.arrow_types import arrow_schema, spark_type
 from casque.clock import SystemClock
 from casque.errors import CorruptQueueError, InvalidInputError, NotInstalledError, StorageError
-from casque.scan.arrow_types import arrow_schema, spark_type
 from casque.spark.files import File, local_path
 from casque.spark.store_ref import StoreRef
 from casque.spark.table_log import Known, TableLog

@@ -19,6 +19,7 @@ from casque.transport.border import Border
 from casque.types import Finished, JobRecord, JobSpec, JobState
 from simulation.world.crew import tags_of
 
+ARCHIVED = "archive/2026-02-15T10/x.jsonl"
 TAGS = ("urgent", "billing")
 
 
@@ -135,9 +136,8 @@ def test_a_range_that_a_release_without_tags_began_is_the_same_range() -> None:
         return b"".join(encode_archived([Finished(1, 0, record, JobState.DONE)]))
 
     assert body("urgent") != body()
-    assert agree(body("urgent"), body())
-
-    assert not agree(body(), body().replace(b'"send"', b'"sent"'))
+    assert agree(ARCHIVED, body("urgent"), body())
+    assert not agree(ARCHIVED, body(), body().replace(b'"send"', b'"sent"'))
 
 
 def test_some_simulated_jobs_have_tags_and_some_do_not() -> None:

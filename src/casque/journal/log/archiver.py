@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from casque.codec.archive import Range, archived_bytes
+from casque.codec.archive import Form, Range, archived_bytes
 from casque.codec.log import LogHead
 from casque.environment import Patience
 from casque.journal import archive
@@ -32,7 +32,10 @@ LOSSES_MAX = 10
 class Archiver:
     """Runs one pass at a time."""
 
-    def __init__(self, store: Store, head: HeadRegister, patience: Callable[[], Patience]) -> None:
+    def __init__(
+        self, store: Store, head: HeadRegister, patience: Callable[[], Patience], forms: Sequence[Form]
+    ) -> None:
+        self._forms = forms
         self._store = store
         self._head = head
         self._patience = patience
@@ -61,7 +64,7 @@ class Archiver:
             if end is not None:
                 range_ = Range(begin + 1, end)
                 if range_ != self._written:
-                    await write_range(self._store, self._patience, range_, finished)
+                    await write_range(self._store, self._patience, range_, finished, self._forms)
                     self._written = range_
                     if len(state.finished) - len(finished) >= archive.ARCHIVE_JOBS:
                         return  # many more already: the next pass ends this range with the write that begins its own

@@ -41,7 +41,7 @@ from casque.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from casque.journal.archive import ArchivePace, ArchiveRetention
+from casque.journal.archive import ArchivePace, ArchiveRetention, forms_of
 from casque.journal.discovery import refusal
 from casque.journal.leader_lease import surely_leads
 from casque.journal.log.archiver import Archiver
@@ -73,7 +73,7 @@ class LogJournal(Replica):
 
     def __init__(self, store: Store, env: Environment, *, limits: Limits | None = None) -> None:
         super().__init__(store, env, limits=limits)
-        self._archiver = Archiver(store, self._head, env.patience)
+        self._archiver = Archiver(store, self._head, env.patience, forms_of(env))
         self._sweeper = Sweeper(store, env.clock)
         self._archive_retention = ArchiveRetention(store, env)
         self._archive_pace = ArchivePace(env)

@@ -15,9 +15,9 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
+from casque.arrow_types import arrow_type
 from casque.client.job import Job
 from casque.fields import GAINED, gained_columns
-from casque.scan.arrow_types import arrow_type
 from casque.service import Outcome, is_silent_ack
 from casque.types import JobRecord
 

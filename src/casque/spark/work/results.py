@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from casque.arrow_types import INSTANT, arrow_schema, arrow_type
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import InvalidInputError
-from casque.scan.arrow_types import INSTANT, arrow_schema, arrow_type
 from casque.spark.bucket_files import put
 from casque.spark.delta import DeltaLog
 from casque.spark.files import File, frame
