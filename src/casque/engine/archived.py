@@ -30,7 +30,7 @@ async def read_archive(
         async for key, body in objects:
             for number, some in enumerate(decode_pieces(key, body)):
                 if number:
-                    await yield_once()  # nobody else gets a turn while jobs are decoded
+                    await yield_once()  # decoding blocks the event loop
                 for job in some:
                     yield job
 

@@ -265,7 +265,7 @@ async def _check_other_forms(
     finished: Sequence[Finished],
     bodies: Iterable[str],
 ) -> None:
-    """A name that is free in one form may be taken in another by something else, which nobody would read any more."""
+    """A name that is free in one form may hold other jobs in another, which readers would then pass over."""
     for key in {archive_key(hour, range_, form) for form in Form} - set(bodies):
         read = await patience().insist(lambda: store.get(key))  # noqa: B023
         if isinstance(read, Stored) and not holds(key, read.body, finished):

@@ -206,6 +206,10 @@ def is_headers(value: Any) -> bool:
     )
 
 
+def is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def is_spec(spec: Any) -> bool:
     return (
         type(spec) is JobSpec
@@ -220,7 +224,7 @@ def is_spec(spec: Any) -> bool:
         and (spec.headers is None or is_headers(spec.headers))
         and (spec.zone is None or is_name(spec.zone))
         and (spec.blob, spec.blob_bytes) == (None, 0)
-        and type(spec.fifo) is bool
+        and is_flag(spec.fifo)
         and spec.tags == ()  # nothing here draws a list of names
     )
 
