@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from casque.spark.expectations import Found
+    from casque.spark.lineage import Lineage
     from casque.spark.pipeline import Batch, Settings, Summary
     from casque.spark.warehouse import Warehouse
 
@@ -68,6 +69,7 @@ class Gone(StrEnum):
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --models ./models --json",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --format iceberg --catalog lake",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --remote sc://spark.internal",
+        "casque pipeline run s3://bucket/orders s3://bucket/warehouse --lineage http://marquez:5000",
     ],
     interrupt_is_success=True,
 )
@@ -146,6 +148,14 @@ def run(
             "--namespace-prefix", metavar="TEXT", help="Put it before bronze, silver and gold in Iceberg's catalog."
         ),
     ] = "",
+    lineage: Annotated[
+        str | None,
+        typer.Option(
+            "--lineage",
+            metavar="URL|FILE",
+            help="Report each run as OpenLineage events: to the server at URL, or as lines of JSON in FILE.",
+        ),
+    ] = None,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Go on although the queue has another id, because it was converted.")
     ] = False,
@@ -186,6 +196,7 @@ def run(
         table_format=table_format,
         catalog=catalog or "",
         namespace_prefix=namespace_prefix,
+        lineage=lineage,
         json=json,
     )
     try:
@@ -348,6 +359,7 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     table_format: Format | None
     catalog: str
     namespace_prefix: str
+    lineage: str | None
     json: bool
 
     def target(self) -> Warehouse:
@@ -361,6 +373,11 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
             namespace_prefix=self.namespace_prefix,
         )
 
+    def reporter(self) -> Lineage | None:
+        from casque.spark.lineage import Lineage
+
+        return None if self.lineage is None else Lineage(self.lineage, warn=warn)
+
     def check(self) -> None:
         """
         Raises:
@@ -369,6 +386,7 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         from casque.scan.horizon import look_around
         from casque.spark.store_ref import StoreRef
 
+        self.reporter()
         self.target().check()
         StoreRef(self.url, self.options).run(lambda store: look_around(store, lambda _: sys.maxsize))
 
@@ -379,7 +397,14 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         warehouse = self.target()
         with counted_steps(wanted=not self.json) as progress:
             summary = run_pipeline(
-                session, self.url, warehouse, options=self.options, settings=settings, progress=progress, batch=batch
+                session,
+                self.url,
+                warehouse,
+                options=self.options,
+                settings=settings,
+                progress=progress,
+                batch=batch,
+                lineage=self.reporter(),
             )
         if self.catalog and warehouse.snapshot().root.iceberg is None:
             register_tables(session, warehouse, catalog=self.catalog)

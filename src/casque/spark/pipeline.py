@@ -29,6 +29,7 @@ from casque.scan.shards import shard_name
 from casque.scan.tables import COLUMNS
 from casque.spark.expectations import Expect, Found, Progress, breaks, watched
 from casque.spark.files import File, frame, write
+from casque.spark.lineage import Lineage, Written
 from casque.spark.models import Model, ddl, models, text
 from casque.spark.offsets import Offsets
 from casque.spark.options import OnGone
@@ -161,9 +162,10 @@ def run(
     progress: Progress | None = None,
     clock: Clock | None = None,
     batch: Batch | None = None,
+    lineage: Lineage | None = None,
 ) -> Summary:
     """Bring a warehouse up to date with a queue; with a `batch`, up to its end. `options` are those of the queue's
-    store.
+    store. `lineage` is where the run is reported.
 
     Raises:
         InvalidInputError: there is no queue, or the warehouse belongs to another queue.
@@ -176,11 +178,18 @@ def run(
     # Views cannot be shared between sessions, so a run with a batch works in that of its query.
     session = own_session(spark) if batch is None else prepare(batch.events.sparkSession)
     one = _Runs(session, StoreRef(url, options), to, settings or Settings(), progress or (lambda *_: None), batch)
+    reported = None if lineage is None else lineage.start(url, to.store_ref.url)
     try:
         with as_raised():
             summary = one.run()
+    except BaseException as error:
+        if reported is not None:
+            reported.fail(error)
+        raise
     finally:
         activate(spark)
+    if reported is not None:
+        reported.complete(summary.position, one.models, one.written, one.versions)
     return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
 
 
@@ -202,6 +211,10 @@ class _Runs:
         self._settings = settings
         self._progress = progress
         self._batch = batch
+        self.models = {**models(), **settings.models}
+        self.written: dict[str, Written] = {}
+        """By table; tables to which another process has committed this run have no rows here."""
+        self.versions: Mapping[str, int] = {}
 
     def run(self) -> Summary:
         snapshot = self._warehouse.snapshot()
@@ -237,13 +250,14 @@ class _Runs:
             )
             summary = _added(summary, one.carry_out())
             snapshot = self._finish(snapshot, plan)
+            self.written = {name: self.written.get(name, Written()) + more for name, more in one.written.items()}
+            self.versions = snapshot.root.tables
             snapshot = keep_small(self._spark, self._warehouse, snapshot)
             if sight.is_end and sight.position <= cursor_of(snapshot).position and not rebuild:
                 return summary
 
     def _finish(self, snapshot: Snapshot, plan: Plan) -> Snapshot:
-        names = [*models(), *self._settings.models]
-        tables = {**snapshot.root.tables, **{name: self._warehouse.log(name).version for name in names}}
+        tables = {**snapshot.root.tables, **{name: self._warehouse.log(name).version for name in self.models}}
         done = msgspec.structs.replace(
             snapshot.root, run=plan.run, tables=tables, cursor=msgspec.to_builtins(plan.to), plan=None
         )
@@ -313,6 +327,7 @@ class Run:
         self._event_hours: list[datetime] | None = []
         """The hours of new events; None if they are too many."""
         self._found: list[Found] = []
+        self.written = dict.fromkeys(self._models, Written())
 
     def carry_out(self) -> Summary:
         for function in ("error_class", "span_ms"):
@@ -501,7 +516,9 @@ class Run:
             return
         files = [] if query is None else self._written(self._models[name], query)
         if log.commit(self._plan.run, files, replaced, self._warehouse.now_ms()):
-            self._count(files=len(files), bytes=sum(one.bytes for one in files))
+            size = sum(one.bytes for one in files)
+            self.written[name] = Written(sum(one.rows for one in files), size)
+            self._count(files=len(files), bytes=size)
 
     def _written(self, model: Model, query: str) -> list[File]:
         """
