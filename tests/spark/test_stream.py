@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from casque import Queue
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log import pace
 from casque.scan import Scan, Table
@@ -408,3 +409,32 @@ def test_where_a_stream_of_a_ring_begins(tmp_path: Path) -> None:
     end = stream(place, "archive").latestOffset(stream(place, "archive").initialOffset())
     with pytest.raises(InvalidInputError, match="Start it with a new checkpoint"):
         stream(other, "archive").latestOffset(end)
+
+
+# --- As far as the archive ---
+
+
+def test_archived_events_end_before_the_first_finish_that_is_not_archived(tmp_path: Path) -> None:
+    place: Place = (tmp_path / "queue").as_uri(), {}
+
+    async def play() -> tuple[int, dict[str, Any], dict[str, Any]]:
+        async with Queue.open(place[0], archive_interval=timedelta(hours=1)) as queue:
+            await queue.enqueue("work", b"")
+            [job] = await queue.dequeue()
+            await job.ack()
+            [acked] = [one async for one in queue.events(from_position=0, follow=False) if one.kind.value == "acked"]
+            reader = stream(place, "events", archived="true")
+            begin = await asyncio.to_thread(reader.initialOffset)
+            end = await asyncio.to_thread(reader.latestOffset, begin)
+            latest = await asyncio.to_thread(reader.reportLatestOffset)
+        return acked.position, end, latest
+
+    finish, end, latest = asyncio.run(play())
+    assert end["positions"] == {"0": finish - 1}
+    assert latest["positions"]["0"] >= finish, "the lag counts what waits for the archive"
+    reader = stream(place, "events", archived="true")
+    later = reader.latestOffset(end)
+    assert later["positions"]["0"] >= finish
+    assert positions(reader, end, later)[0] == finish
+    with pytest.raises(InvalidInputError, match="archived is for the table events"):
+        stream(place, "archive", archived="true")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from casque.spark.expectations import Found
-    from casque.spark.pipeline import Settings, Summary
+    from casque.spark.lineage import Lineage
+    from casque.spark.pipeline import Batch, Settings, Summary
     from casque.spark.warehouse import Warehouse
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake")
 """What `casque[spark]` brings."""
+AVAILABLE_NOW = "available-now"
 
 
 class Expectation(StrEnum):
@@ -65,6 +69,7 @@ class Gone(StrEnum):
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --models ./models --json",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --format iceberg --catalog lake",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --remote sc://spark.internal",
+        "casque pipeline run s3://bucket/orders s3://bucket/warehouse --lineage http://marquez:5000",
     ],
     interrupt_is_success=True,
 )
@@ -78,7 +83,23 @@ def run(
     ],
     once: Annotated[bool, typer.Option("--once", help="Run once and end; the default.")] = False,
     trigger: Annotated[
-        str | None, typer.Option("--trigger", metavar="SPAN", help="Run again and again, every 30s, 1m, 1h, ...")
+        str | None,
+        typer.Option(
+            "--trigger",
+            metavar="SPAN",
+            help="Stay, as a Structured Streaming query with a batch every 30s, 1m, 1h, ...; or available-now, to end "
+            "when everything is done.",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="DIR",
+            help="Where the query of --trigger keeps its offsets: a folder that Spark reaches. Nothing is lost "
+            "with it: the tables know how far they are.",
+            show_default="a temporary one",
+        ),
     ] = None,
     payloads: Annotated[
         bool, typer.Option("--payloads", help="Keep payloads and results in bronze/events too.")
@@ -129,6 +150,14 @@ def run(
             "--namespace-prefix", metavar="TEXT", help="Put it before bronze, silver and gold in Iceberg's catalog."
         ),
     ] = "",
+    lineage: Annotated[
+        str | None,
+        typer.Option(
+            "--lineage",
+            metavar="URL|FILE",
+            help="Report each run as OpenLineage events: to the server at URL, or as lines of JSON in FILE.",
+        ),
+    ] = None,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Go on although the queue has another id, because it was converted.")
     ] = False,
@@ -158,7 +187,9 @@ def run(
     Exit code 0: up to date. 1: something is damaged, rows break a rule (--expect fail), or another run was first. 2: it
     could not be done.
     """
-    every = None if trigger is None or once else _parse_interval(trigger)
+    every = None if trigger is None or once or trigger == AVAILABLE_NOW else _parse_interval(trigger)
+    if checkpoint is not None and (trigger is None or once):
+        raise InvalidInputError("--checkpoint is for the query of --trigger: say how often, such as --trigger 1m")
     job = _Pipeline(
         url=url,
         options=parse_options(option),
@@ -167,6 +198,7 @@ def run(
         table_format=table_format,
         catalog=catalog or "",
         namespace_prefix=namespace_prefix,
+        lineage=lineage,
         json=json,
     )
     try:
@@ -191,7 +223,12 @@ def run(
         with ExitStack() as stack:
             with nullcontext() if json else Terminal(stderr=True).status("starting Spark"):
                 session = stack.enter_context(spark.session("casque pipeline", parse_options(conf)))
-            asyncio.run(_repeat(job, session, settings, every))
+            if trigger is None or once:
+                job.run(session, settings)
+            elif spark.remote is None:
+                _follow(job, session, settings, every, checkpoint)
+            else:
+                asyncio.run(_repeat(job, session, settings, every))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
@@ -250,6 +287,53 @@ def _print_found(rules: int, broken: Sequence[Found]) -> None:
     console.print(f"{rules - len(broken)} of {rules} rules hold")
 
 
+def _follow(
+    job: _Pipeline, session: SparkSession, settings: Settings, every: timedelta | None, checkpoint: str | None
+) -> None:
+    from casque.spark.follower import Follower
+
+    rebuild = settings.rebuild
+
+    def carry_out(batch: Batch | None) -> None:
+        nonlocal rebuild
+        job.run(session, msgspec.structs.replace(settings, rebuild=rebuild), batch)
+        rebuild = False  # later runs add to the new tables
+
+    follower = Follower(
+        session,
+        job.url,
+        job.target(),
+        carry_out,
+        every=every,
+        checkpoint=checkpoint,
+        options=job.options,
+        settings=settings,
+        warn=warn,
+    )
+    with _stopped_by_signals(follower.stop):
+        follower.run()
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM let the current batch end; a second one does not."""
+    asked = False
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 async def _repeat(job: _Pipeline, session: SparkSession, settings: Settings, every: timedelta | None) -> None:
     clock = SystemClock()
     while True:
@@ -277,6 +361,7 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     table_format: Format | None
     catalog: str
     namespace_prefix: str
+    lineage: str | None
     json: bool
 
     def target(self) -> Warehouse:
@@ -290,6 +375,11 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
             namespace_prefix=self.namespace_prefix,
         )
 
+    def reporter(self) -> Lineage | None:
+        from casque.spark.lineage import Lineage
+
+        return None if self.lineage is None else Lineage(self.lineage, warn=warn)
+
     def check(self) -> None:
         """
         Raises:
@@ -298,17 +388,25 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         from casque.scan.horizon import look_around
         from casque.spark.store_ref import StoreRef
 
+        self.reporter()
         self.target().check()
         StoreRef(self.url, self.options).run(lambda store: look_around(store, lambda _: sys.maxsize))
 
-    def run(self, session: SparkSession, settings: Settings) -> None:
+    def run(self, session: SparkSession, settings: Settings, batch: Batch | None = None) -> None:
         from casque.spark.pipeline import run as run_pipeline
         from casque.spark.registering import register_tables
 
         warehouse = self.target()
         with counted_steps(wanted=not self.json) as progress:
             summary = run_pipeline(
-                session, self.url, warehouse, options=self.options, settings=settings, progress=progress
+                session,
+                self.url,
+                warehouse,
+                options=self.options,
+                settings=settings,
+                progress=progress,
+                batch=batch,
+                lineage=self.reporter(),
             )
         if self.catalog and warehouse.snapshot().root.iceberg is None:
             register_tables(session, warehouse, catalog=self.catalog)

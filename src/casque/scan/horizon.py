@@ -63,8 +63,12 @@ class Sight(msgspec.Struct, frozen=True):
         return all(one.is_end for one in self.shards.values())
 
 
-async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight:
-    """`known` returns where the last scan of a shard ended.
+Bound = Callable[[int | None], int]
+"""A position for each shard."""
+
+
+async def look_around(store: Store, known: Bound, upto: Bound | None = None) -> Sight:
+    """`known` returns where the last scan of a shard ended, `upto` a position that is not passed in a log.
 
     Raises:
         InvalidInputError: there is no queue.
@@ -72,7 +76,7 @@ async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight
     """
     try:
         bucket = _bucket(store)
-        alone = await _look(bucket, known(None))
+        alone = _bounded(await _look(bucket, known(None)), known(None), upto and upto(None))
         alone = msgspec.structs.replace(alone, at_ms=await _time(bucket, alone))
     except RingError:
         head = decode_ring((await _bucket(store).find()).body)
@@ -84,10 +88,18 @@ async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight
     async def one(shard: int) -> Horizon:
         async with room:
             bucket = _bucket(shard_store(store, shard))
-            found = await _look(bucket, known(shard))
+            found = _bounded(await _look(bucket, known(shard)), known(shard), upto and upto(shard))
             return msgspec.structs.replace(found, at_ms=await _time(bucket, found))
 
     return Sight(head.queue_id, dict(enumerate(await asyncio.gather(*map(one, range(head.shards))))))
+
+
+def _bounded(horizon: Horizon, known: int, upto: int | None) -> Horizon:
+    """Never back behind what is known, or to what the log has dropped. A document has no earlier positions."""
+    if upto is None or not horizon.has_log or horizon.position <= upto:
+        return horizon
+    position = min(horizon.position, max(known, upto, horizon.floor))
+    return msgspec.structs.replace(horizon, position=position, is_end=True)
 
 
 async def _time(bucket: Bucket, horizon: Horizon) -> int:

@@ -197,6 +197,16 @@ class SourceOptions:
         STREAMS,
         _whole(1),
     )
+    archived: bool = _option(
+        "archived",
+        "`true`, `false`",
+        "For the table events: follow the queue only up to its first finish that is not in the archive yet, so that a "
+        "batch of events and the archive up to its end fit together. A queue without a log can be followed too; its "
+        "batches have no rows.",
+        STREAMS,
+        flag,
+        False,
+    )
     on_gone: OnGone = _option(
         "onGone",
         "`fail`, `skip`",

@@ -10,12 +10,13 @@ Spark does the work: `format("casque")` reads the queue, the models' SQL makes t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -23,14 +24,16 @@ from casque.clock import Clock, SystemClock, new_nonce, system_random
 from casque.errors import CASConflictError, CorruptQueueError, HistoryGoneError, InvalidInputError
 from casque.prices import S3
 from casque.scan import Scan, Table
-from casque.scan.horizon import Sight, look_around
+from casque.scan.horizon import Bound, Sight, look_around
 from casque.scan.shards import shard_name
 from casque.scan.tables import COLUMNS
 from casque.spark.expectations import Expect, Found, Progress, breaks, watched
 from casque.spark.files import File, frame, write
+from casque.spark.lineage import Lineage, Written
 from casque.spark.models import Model, ddl, models, text
+from casque.spark.offsets import Offsets
 from casque.spark.options import OnGone
-from casque.spark.session import activate, own_session
+from casque.spark.session import activate, own_session, prepare
 from casque.spark.store_ref import StoreRef
 from casque.spark.table_log import Known, TableLog
 from casque.spark.task_errors import as_raised
@@ -39,7 +42,7 @@ from casque.spark.warehouse import Snapshot, Warehouse
 from casque.types import from_ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 HOURS_LISTED = 2_000
 """More touched hours than these are not listed in a query: everything is computed anew."""
@@ -48,7 +51,7 @@ AT_ONCE = 3
 EVER = datetime(1970, 1, 1, tzinfo=UTC)
 SILVER = ("silver/jobs", "silver/attempts", "silver/queue")
 GOLD = tuple(name for name in models() if name.startswith("gold/"))
-_WITHOUT_PAYLOADS = ("payload", "result")
+WITHOUT_PAYLOADS = ("payload", "result")
 
 STEPS = ("look at the queue", "bronze and silver", "what changed", *GOLD, "the root")
 
@@ -82,6 +85,26 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     rebuild: bool = False
     payloads: bool = False
     put_dollars: float = S3.put
+
+
+class Batch(NamedTuple):
+    """A batch of a stream of events, to be carried out by a run."""
+
+    events: DataFrame
+    start: Offsets | None
+    """None if it is not known."""
+    end: Offsets | None
+
+    def upto(self, shard: int | None) -> int:
+        """Where a run with this batch ends. Shards that are newer than the batch are read to their end."""
+        return sys.maxsize if self.end is None or shard not in self.end.of else self.end.of[shard].position
+
+    def covers(self, queue_id: str, begin: Mapping[int | None, int], end: Mapping[int | None, int]) -> bool:
+        """Whether it has all events after these positions and up to those."""
+        if self.start is None or self.end is None or self.end.queue not in (None, queue_id):
+            return False
+        begins = all(self.start.at(shard).position <= position for shard, position in begin.items())
+        return begins and all(position <= self.end.at(shard).position for shard, position in end.items())
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -138,8 +161,11 @@ def run(
     settings: Settings | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
+    batch: Batch | None = None,
+    lineage: Lineage | None = None,
 ) -> Summary:
-    """Bring a warehouse up to date with a queue. `options` are those of the queue's store.
+    """Bring a warehouse up to date with a queue; with a `batch`, up to its end. `options` are those of the queue's
+    store. `lineage` is where the run is reported.
 
     Raises:
         InvalidInputError: there is no queue, or the warehouse belongs to another queue.
@@ -149,12 +175,21 @@ def run(
     clock = clock or SystemClock()
     begun_ms = clock.monotonic_ms()
     to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
-    one = _Runs(own_session(spark), StoreRef(url, options), to, settings or Settings(), progress or (lambda *_: None))
+    # Views cannot be shared between sessions, so a run with a batch works in that of its query.
+    session = own_session(spark) if batch is None else prepare(batch.events.sparkSession)
+    one = _Runs(session, StoreRef(url, options), to, settings or Settings(), progress or (lambda *_: None), batch)
+    reported = None if lineage is None else lineage.start(url, to.store_ref.url)
     try:
         with as_raised():
             summary = one.run()
+    except BaseException as error:
+        if reported is not None:
+            reported.fail(error)
+        raise
     finally:
         activate(spark)
+    if reported is not None:
+        reported.complete(summary.position, one.models, one.written, one.versions)
     return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
 
 
@@ -162,13 +197,24 @@ class _Runs:
     """Runs until the warehouse has reached the end of the queue."""
 
     def __init__(
-        self, spark: SparkSession, queue: StoreRef, warehouse: Warehouse, settings: Settings, progress: Progress
+        self,
+        spark: SparkSession,
+        queue: StoreRef,
+        warehouse: Warehouse,
+        settings: Settings,
+        progress: Progress,
+        batch: Batch | None,
     ) -> None:
         self._spark = spark
         self._queue = queue
         self._warehouse = warehouse
         self._settings = settings
         self._progress = progress
+        self._batch = batch
+        self.models = {**models(), **settings.models}
+        self.written: dict[str, Written] = {}
+        """By table; tables to which another process has committed this run have no rows here."""
+        self.versions: Mapping[str, int] = {}
 
     def run(self) -> Summary:
         snapshot = self._warehouse.snapshot()
@@ -191,16 +237,27 @@ class _Runs:
                 snapshot = self._warehouse.write(snapshot, root)
                 rebuild = False
             plan = msgspec.convert(snapshot.root.plan, Plan)
-            one = Run(self._spark, self._queue, self._warehouse, snapshot, plan, sight, self._settings, self._progress)
+            one = Run(
+                self._spark,
+                self._queue,
+                self._warehouse,
+                snapshot,
+                plan,
+                sight,
+                self._settings,
+                self._progress,
+                self._batch,
+            )
             summary = _added(summary, one.carry_out())
             snapshot = self._finish(snapshot, plan)
+            self.written = {name: self.written.get(name, Written()) + more for name, more in one.written.items()}
+            self.versions = snapshot.root.tables
             snapshot = keep_small(self._spark, self._warehouse, snapshot)
             if sight.is_end and sight.position <= cursor_of(snapshot).position and not rebuild:
                 return summary
 
     def _finish(self, snapshot: Snapshot, plan: Plan) -> Snapshot:
-        names = [*models(), *self._settings.models]
-        tables = {**snapshot.root.tables, **{name: self._warehouse.log(name).version for name in names}}
+        tables = {**snapshot.root.tables, **{name: self._warehouse.log(name).version for name in self.models}}
         done = msgspec.structs.replace(
             snapshot.root, run=plan.run, tables=tables, cursor=msgspec.to_builtins(plan.to), plan=None
         )
@@ -213,22 +270,7 @@ class _Runs:
             return found  # another process carried out the same plan
 
     def _look(self, cursor: Cursor) -> Sight:
-        sight = self._queue.run(partial(look_around, known=lambda shard: cursor.of(shard).position))
-        if cursor.queue_id and bool(cursor.shards) is (None in sight.shards):
-            raise InvalidInputError(
-                f"this warehouse is that of the queue {cursor.queue_id}, and {sight.queue_id} is another: a ring of "
-                "shards has a warehouse of its own"
-            )
-        known = {cursor.queue_id: sight.queue_id}
-        known |= {cursor.of(shard).queue_id: one.queue_id for shard, one in sight.shards.items()}
-        for expected, found in known.items():
-            if expected not in ("", found) and not self._settings.adopt:
-                raise InvalidInputError(
-                    f"this warehouse is that of the queue {expected}, and here is {found}. If the queue "
-                    "was converted to another layout since, go on with --adopt; if it is another queue, give it a "
-                    "warehouse of its own"
-                )
-        return sight
+        return look(self._queue, cursor, adopt=self._settings.adopt, upto=self._batch and self._batch.upto)
 
     def _plan(self, snapshot: Snapshot, sight: Sight, *, rebuild: bool) -> Plan:
         cursors = {
@@ -264,7 +306,9 @@ class Run:
         sight: Sight,
         settings: Settings,
         progress: Progress,
+        batch: Batch | None = None,
     ) -> None:
+        self._batch = batch
         self._queue = queue
         self._warehouse = warehouse
         self._before = before
@@ -283,6 +327,7 @@ class Run:
         self._event_hours: list[datetime] | None = []
         """The hours of new events; None if they are too many."""
         self._found: list[Found] = []
+        self.written = dict.fromkeys(self._models, Written())
 
     def carry_out(self) -> Summary:
         for function in ("error_class", "span_ms"):
@@ -318,10 +363,7 @@ class Run:
             self._spark.sql(
                 f"SELECT * FROM VALUES {', '.join(rows)} AS gaps(shard, first, last, noticed_at)"
             ).createOrReplaceTempView("gaps")
-        skipped = () if self._plan.payloads else _WITHOUT_PAYLOADS
-        self._source(
-            Table.EVENTS, "events", skipped, **{"from": starts, "to": self._positions("bronze", self._plan.to)}
-        )
+        self._events(starts)
         self._commit("bronze/events", models()["bronze/events"].query)
         self._commit("bronze/gaps", models()["bronze/gaps"].query if rows else None)
         self._count(events=self._rows("bronze/events"), gaps=tuple((first, last) for _, first, last in gaps))
@@ -330,14 +372,32 @@ class Run:
         whole = all(cursor.bronze == cursor.position for cursor in map(self._cursor.of, self._sight.shards))
         return min(self._event_hours) if self._event_hours and whole and not gaps else None
 
-    def _starts(self) -> tuple[str, list[tuple[int | None, int, int]]]:
+    def _events(self, starts: Mapping[int | None, int]) -> None:
+        """The new events as a view: from the batch of the stream, or read again if that begins or ends elsewhere."""
+        ends = {shard: self._plan.to.of(shard).bronze for shard in self._sight.shards}
+        batch = self._batch
+        if (
+            batch is not None
+            and self._plan.payloads is self._settings.payloads
+            and batch.covers(self._sight.queue_id, starts, ends)
+        ):
+            new = " OR ".join(
+                f"(shard = {shard or 0} AND position > {starts[shard]}L AND position <= {ends[shard]}L)"
+                for shard in ends
+            )
+            with_all(batch.events.where(new), Table.EVENTS).createOrReplaceTempView("events")
+            return
+        skipped = () if self._plan.payloads else WITHOUT_PAYLOADS
+        self._source(Table.EVENTS, "events", skipped, **{"from": positions(starts), "to": positions(ends)})
+
+    def _starts(self) -> tuple[dict[int | None, int], list[tuple[int | None, int, int]]]:
         """The positions after which events are read; and the gaps before them: what the log has dropped."""
         if self._settings.on_gone is OnGone.FAIL:
             refuse_gaps(self._cursor, self._sight)
         read = {shard: self._cursor.of(shard).bronze for shard in self._sight.shards}
         floors = {shard: one.floor for shard, one in self._sight.shards.items()}
         gaps = [(shard, read[shard] + 1, floors[shard]) for shard in read if read[shard] < floors[shard]]
-        return _positions({shard: max(read[shard], floors[shard]) for shard in read}), gaps
+        return {shard: max(read[shard], floors[shard]) for shard in read}, gaps
 
     def _finished(self, since: datetime | None) -> None:
         span = {"from": self._positions("position", self._cursor), "to": self._positions("position", self._plan.to)}
@@ -456,7 +516,9 @@ class Run:
             return
         files = [] if query is None else self._written(self._models[name], query)
         if log.commit(self._plan.run, files, replaced, self._warehouse.now_ms()):
-            self._count(files=len(files), bytes=sum(one.bytes for one in files))
+            size = sum(one.bytes for one in files)
+            self.written[name] = Written(sum(one.rows for one in files), size)
+            self._count(files=len(files), bytes=size)
 
     def _written(self, model: Model, query: str) -> list[File]:
         """
@@ -525,14 +587,10 @@ class Run:
 
     def _source(self, table: Table, view: str, without: Collection[str], **options: str) -> None:
         """A table of the queue as a view, without columns that are costly and not needed."""
-        columns = {name: kind for name, kind in COLUMNS[table].items() if name not in without}
-        reader = self._spark.read.format("casque").schema(ddl(columns)).option("table", table)
+        reader = self._spark.read.format("casque").schema(columns_without(table, without)).option("table", table)
         for name, value in self._queue.options.items():
             reader = reader.option(f"store.{name}", value)
-        df = reader.options(**options).load(self._queue.url)
-        for name in without:
-            df = df.selectExpr("*", f"CAST(NULL AS {COLUMNS[table][name]}) AS `{name}`")
-        df.createOrReplaceTempView(view)
+        with_all(reader.options(**options).load(self._queue.url), table).createOrReplaceTempView(view)
 
     def _describe_run(self, since: datetime) -> None:
         """What models need to know of the run itself: the view `run`, of one row."""
@@ -545,7 +603,7 @@ class Run:
         one.createOrReplaceTempView("run")
 
     def _positions(self, what: str, cursor: Cursor) -> str:
-        return _positions({shard: getattr(cursor.of(shard), what) for shard in self._sight.shards})
+        return positions({shard: getattr(cursor.of(shard), what) for shard in self._sight.shards})
 
     def _count(self, **more: Any) -> None:
         with self._lock:
@@ -555,6 +613,17 @@ class Run:
         with self._lock:
             self._step += 1
             self._progress(what, self._step, len(STEPS))
+
+
+def columns_without(table: Table, without: Collection[str]) -> str:
+    """The schema of a table of the queue, without some columns."""
+    return ddl({name: kind for name, kind in COLUMNS[table].items() if name not in without})
+
+
+def with_all(df: DataFrame, table: Table) -> DataFrame:
+    """A table of the queue with all of its columns: those that were left out are null."""
+    missing = [name for name in COLUMNS[table] if name not in df.columns]
+    return df.selectExpr("*", *(f"CAST(NULL AS {COLUMNS[table][name]}) AS `{name}`" for name in missing))
 
 
 def _sorted(model: Model, query: str) -> str:
@@ -576,7 +645,7 @@ def _since(first: datetime, last: datetime) -> list[datetime]:
     return [first + timedelta(hours=number) for number in range(count)]
 
 
-def _positions(of: Mapping[int | None, int]) -> str:
+def positions(of: Mapping[int | None, int]) -> str:
     """As the source's options take them."""
     if None in of:
         return str(of[None])
@@ -586,6 +655,30 @@ def _positions(of: Mapping[int | None, int]) -> str:
 def _point(cursor: Cursor) -> int | Mapping[int, int]:
     """As a scan takes it."""
     return {int(shard): one.position for shard, one in cursor.shards.items()} or cursor.position
+
+
+def look(queue: StoreRef, cursor: Cursor, *, adopt: bool = False, upto: Bound | None = None) -> Sight:
+    """What is new after a cursor.
+
+    Raises:
+        InvalidInputError: there is no queue, or it is not the one of this cursor.
+    """
+    sight = queue.run(partial(look_around, known=lambda shard: cursor.of(shard).position, upto=upto))
+    if cursor.queue_id and bool(cursor.shards) is (None in sight.shards):
+        raise InvalidInputError(
+            f"this warehouse is that of the queue {cursor.queue_id}, and {sight.queue_id} is another: a ring of "
+            "shards has a warehouse of its own"
+        )
+    known = {cursor.queue_id: sight.queue_id}
+    known |= {cursor.of(shard).queue_id: one.queue_id for shard, one in sight.shards.items()}
+    for expected, found in known.items():
+        if expected not in ("", found) and not adopt:
+            raise InvalidInputError(
+                f"this warehouse is that of the queue {expected}, and here is {found}. If the queue "
+                "was converted to another layout since, go on with --adopt; if it is another queue, give it a "
+                "warehouse of its own"
+            )
+    return sight
 
 
 def refuse_gaps(cursor: Cursor, sight: Sight) -> None:

@@ -40,9 +40,13 @@ OWN = {
 
 def own_session(spark: SparkSession) -> SparkSession:
     """A session beside the caller's, with views, functions and settings of its own."""
+    return prepare(spark.newSession())
+
+
+def prepare(session: SparkSession) -> SparkSession:
+    """Prepare a session that is not shared for the tables of a warehouse."""
     from casque.spark.source import register
 
-    session = spark.newSession()
     for name, value in OWN.items():
         session.conf.set(name, value)
     register(session)

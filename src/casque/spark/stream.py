@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from casque.errors import CasqueError, HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.scan import ArchiveObject, Extent, Split, Table, Taken
+from casque.scan.horizon import look_around
 from casque.scan.planning import archive_splits, events_splits
 from casque.scan.scan import of_shard
 from casque.scan.shards import Share, shard_name
@@ -26,6 +28,7 @@ from casque.spark.arrow import wanted_schema
 from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import OnGone, SourceOptions, Start
 from casque.spark.reader import partitions_of, read_batches
+from casque.spark.store_ref import StoreRef
 from casque.telemetry import logger
 from casque.types import to_ms
 
@@ -50,9 +53,11 @@ def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStrea
     Raises:
         InvalidInputError: the table has no order that a stream could follow.
     """
+    if options.archived and options.table is not Table.EVENTS:
+        raise InvalidInputError(f"archived is for the table events: a stream of {options.table} is archived anyway")
     match options.table:
         case Table.EVENTS:
-            return EventsStream(options, schema)
+            return ArchivedEventsStream(options, schema) if options.archived else EventsStream(options, schema)
         case Table.ARCHIVE | Table.ATTEMPTS:
             return ArchiveStream(options, schema)
         case Table.JOBS:
@@ -123,10 +128,11 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return Offsets({shard: Offset(end) for shard, end in self._ends().items()}).json()
+        extents = self._scan.extents()[1]
+        return Offsets({shard: Offset(self.end(extent)) for shard, extent in extents.items()}).json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._ends()
+        self._target = self.ends(self._scan.extents()[1], Offsets({}))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         before, self._last = Offsets.read(start), Offsets.read(end)
@@ -159,8 +165,10 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self._options.start
         return None if isinstance(start, Start) else start
 
-    def _ends(self) -> dict[int | None, int]:
-        return {shard: self.end(extent) for shard, extent in self._scan.extents()[1].items()}
+    def ends(self, extents: Mapping[int | None, Extent], start: Offsets) -> dict[int | None, int]:
+        """The last position of each shard that a batch after `start` can reach."""
+        del start
+        return {shard: self.end(extent) for shard, extent in extents.items()}
 
     def _look(self, offsets: Offsets) -> tuple[str | None, dict[int | None, Extent]]:
         queue, extents = self._scan.extents()
@@ -176,8 +184,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _advance(self, start: Offsets, room: Room) -> Offsets:
         """Where the next batch ends; `start` itself if there is nothing. New shards start at their beginning."""
         queue, extents = self._look(start)
-        ends = {shard: self.end(extent) for shard, extent in extents.items()}
-        target = ends if self._target is None else self._target
+        target = self.ends(extents, start) if self._target is None else self._target
         lags = {shard: target.get(shard, 0) - start.at(shard).position for shard in extents}
         # Shards that had to wait come first. Then those with little, so that their unused room goes to those with much.
         behind = sorted(
@@ -280,6 +287,38 @@ class EventsStream(TableStream):
             self.skip(f"what followed position {position}{_of(share.shard)}", extent.floor)
             position = min(extent.floor, end.position)
         return events_splits(_named(extent), position, end.position, splits=share.splits(self._options.splits))
+
+
+class ArchivedEventsStream(EventsStream):
+    """Ends before the first finish that is not archived. The lag in the progress counts from the last commit of all."""
+
+    def begin(self, shard: int | None, extent: Extent, start: int | datetime | None) -> Offset:
+        if extent.has_log:
+            return super().begin(shard, extent, start)
+        return Offset(start if isinstance(start, int) else 0)
+
+    def ends(self, extents: Mapping[int | None, Extent], start: Offsets) -> dict[int | None, int]:
+        store = StoreRef(self._options.url, self._options.store)
+        reached = {shard: start.at(shard).position for shard in extents}
+        while True:
+            sight = store.run(partial(look_around, known=partial(_known, reached)))
+            reached = {shard: horizon.position for shard, horizon in sight.shards.items() if shard in extents}
+            if sight.is_end:
+                return reached
+
+    def advance(
+        self, shard: int | None, extent: Extent, start: Offset, target: int, room: Room
+    ) -> tuple[Offset, Taken]:
+        if not extent.has_log:
+            return Offset(target), NOTHING
+        return super().advance(shard, extent, start, target, room)
+
+    def between(self, share: Share, extent: Extent, start: Offset, end: Offset) -> Sequence[Split]:
+        return super().between(share, extent, start, end) if extent.has_log else ()
+
+
+def _known(reached: Mapping[int | None, int], shard: int | None) -> int:
+    return reached.get(shard, 0)
 
 
 def _named(extent: Extent) -> str:

@@ -48,3 +48,21 @@ async def test_a_job_that_finished_and_is_not_archived_is_not_passed_over(how: s
     # Closing the queue archives what has finished: the next pipeline finds the job there.
     after = (await look_around(store, lambda _shard: horizon.position)).shards[None]
     assert after.position >= event.position
+
+
+async def test_a_bound_is_not_passed_and_leads_neither_back_nor_below_the_log() -> None:
+    store = MemoryStore()
+    async with Queue.open(store, layout="log", clock=ManualClock(), rng=Random(1)) as queue:
+        for _ in range(5):
+            await queue.enqueue("work", b"")
+    end = (await look_around(store, lambda _shard: 0)).position
+    assert end >= 5
+
+    async def bounded(known: int, upto: int) -> int:
+        sight = await look_around(store, lambda _shard: known, lambda _shard: upto)
+        assert sight.is_end
+        return sight.position
+
+    assert await bounded(known=0, upto=3) == 3
+    assert await bounded(known=4, upto=3) == 4
+    assert await bounded(known=0, upto=end + 7) == end
