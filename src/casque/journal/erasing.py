@@ -42,6 +42,7 @@ EMPTY = b"\n"
 RACES_MAX = 20
 
 Progress = Callable[[str, int, int], None]
+Chooser = Callable[[ArchivedJob], bool]
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,8 +59,10 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: bool = False
     """False while it goes on, or if it died: ask again to complete it."""
 
-    def asks_for(self, job: ArchivedJob) -> bool:
-        return job.id in self.ids or (self.zone is not None and job.zone == self.zone)
+    def chooser(self) -> Chooser:
+        """Whether a job is one of those that are asked for."""
+        ids, zone = frozenset(self.ids), self.zone
+        return lambda job: job.id in ids or (zone is not None and job.zone == zone)
 
 
 _encoder = msgspec.json.Encoder()
@@ -76,7 +79,7 @@ class Eraser:
 
     async def count(self, asked: Erasure, upto: int) -> tuple[int, int]:
         """How many finishes would be erased from ranges up to a position, and in how many hours and ranges."""
-        found = [jobs async for _, _, jobs in self._affected(asked, upto)]
+        found = [jobs async for _, _, jobs in self._affected(asked.chooser(), upto)]
         return sum(map(len, found)), len(found)
 
     async def erase(self, asked: Erasure, upto: int) -> Erasure:
@@ -88,15 +91,15 @@ class Eraser:
         key = f"{ERASURES}{asked.at:%Y%m%dT%H%M%S}-{new_nonce(self._env.rng)}.json"
         await self._write(key, None, _encoder.encode(asked))
         jobs = objects = 0
-        async for hour, range_, found in self._affected(asked, upto):
-            objects += await self._rewrite(asked, hour, range_)
+        async for hour, range_, found in self._affected(asked.chooser(), upto):
+            objects += await self._rewrite(asked.chooser(), hour, range_)
             jobs += len(found)
         ended = msgspec.structs.replace(asked, jobs=jobs, objects=objects, done=True)
         read = await self._read(key)
         await self._write(key, read.etag if read is not None else None, _encoder.encode(ended))
         return ended
 
-    async def _affected(self, asked: Erasure, upto: int) -> AsyncIterator[tuple[str, Range, set[tuple[str, int]]]]:
+    async def _affected(self, takes: Chooser, upto: int) -> AsyncIterator[tuple[str, Range, set[tuple[str, int]]]]:
         """The hours and ranges that hold such jobs in any form, and these."""
         keys = [key async for key in self._store.list(ARCHIVE)]
         places = sorted({place for key in keys if (place := parse_key(key)) is not None and place[1].last <= upto})
@@ -107,37 +110,46 @@ class Eraser:
                 read = await self._read(archive_key(hour, range_, form))
                 if read is not None:
                     jobs = decode_archived(archive_key(hour, range_, form), read.body)
-                    found |= {(job.id, job.position) for job in jobs if asked.asks_for(job)}
+                    found |= {(job.id, job.position) for job in jobs if takes(job)}
                     await yield_once()
             if found:
                 yield hour, range_, found
         self._progress("reading the archive", len(places), len(places))
 
-    async def _rewrite(self, asked: Erasure, hour: str, range_: Range) -> int:
-        """Write every form without these jobs. A form that is not there gets an object, so that no late writer of it
-        brings them back. Returns the number of objects."""
-        rest: list[ArchivedJob] = []
+    async def _rewrite(self, takes: Chooser, hour: str, range_: Range) -> int:
+        """Write every form without these jobs. Returns the number of objects.
+
+        First a form that is not there gets an object, so that no late writer of it brings them back. The others come
+        last: as long as one of them holds such a job, repeating the erasure gets here again.
+        """
+        keys = {form: archive_key(hour, range_, form) for form in Form}
+        there = {form: read for form, key in keys.items() if (read := await self._read(key)) is not None}
+        if not there:
+            return 0  # expired meanwhile
         written = 0
-        for form in await self._forms(hour, range_):
-            key = archive_key(hour, range_, form)
-            for _ in range(RACES_MAX):
-                read = await self._read(key)
-                jobs = rest if read is None else decode_archived(key, read.body)
-                rest = [job for job in jobs if not asked.asks_for(job)]
-                if read is not None and len(rest) == len(jobs):
-                    break
-                if await self._write(key, None if read is None else read.etag, _body(form, hour, rest)):
+        for form in keys.keys() - there.keys():
+            if form is Form.LINES or parquet.is_installed():
+                one = next(iter(there))
+                rest = [job for job in decode_archived(keys[one], there[one].body) if not takes(job)]
+                if await self._write(keys[form], None, _body(form, hour, rest)):
                     written += 1
-                    break
-            else:
-                raise StorageError(f"{key} was changed by others each time; try again")
+                else:
+                    written += await self._replace(takes, form, hour, keys[form])
+        for form in there:
+            written += await self._replace(takes, form, hour, keys[form])
         return written
 
-    async def _forms(self, hour: str, range_: Range) -> list[Form]:
-        """Those that are there first: the others are made from them."""
-        there = [form for form in Form if await self._read(archive_key(hour, range_, form)) is not None]
-        missing = [form for form in Form if form not in there]
-        return there + [form for form in missing if form is Form.LINES or parquet.is_installed()]
+    async def _replace(self, takes: Chooser, form: Form, hour: str, key: str) -> int:
+        for _ in range(RACES_MAX):
+            if (read := await self._read(key)) is None:
+                return 0  # expired meanwhile
+            jobs = decode_archived(key, read.body)
+            rest = [job for job in jobs if not takes(job)]
+            if len(rest) == len(jobs):
+                return 0
+            if await self._write(key, read.etag, _body(form, hour, rest)):
+                return 1
+        raise StorageError(f"{key} was changed by others each time; try again")
 
     async def _read(self, key: str) -> Stored | None:
         read = await self._env.patience().insist(lambda: self._store.get(key))

@@ -288,8 +288,8 @@ class Verifier:
 
     async def _holds_the_rest(self, key: str, body: bytes, finished: list[Finished]) -> bool:
         """Whether only jobs are missing that were erased on request."""
-        erasures = await erasures_of(self._store, self._env)
-        if not erasures:
+        erased = [one.chooser() for one in await erasures_of(self._store, self._env)]
+        if not erased:
             return False
         try:
             there = {(job.id, job.position) for job in decode_archived(key, body)}
@@ -298,7 +298,7 @@ class Verifier:
         left = [
             one
             for one, job in zip(finished, archived_jobs(finished), strict=True)
-            if (job.id, job.position) in there or not any(erasure.asks_for(job) for erasure in erasures)
+            if (job.id, job.position) in there or not any(takes(job) for takes in erased)
         ]
         return holds(key, body, left)
 

@@ -16,7 +16,7 @@ from casque.cli.main import app
 from casque.client.erasing import Erasing, list_erasures
 from casque.client.opening import Parts
 from casque.clock import Random
-from casque.codec.archive import FORMS, Range, form_of, parse_key
+from casque.codec.archive import FORMS, Form, Range, form_of, parse_key
 from casque.codec.log import decode_head, encode_head
 from casque.environment import Environment
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError
@@ -230,6 +230,7 @@ async def test_repeating_an_erasure_that_broke_off_completes_it(writes: int) -> 
     await erase(store, zone="a")
     assert await archived(store) == await scanned(store) == ["b0", "b1", "b2"]
     assert [one.done for one in await list_erasures(store)].count(True) == 1
+    assert [form_of(key) for key in await names(store)] == [*Form] * 3  # no name is free for a late writer
     await Verifier(store, Environment()).verify()
 
 
