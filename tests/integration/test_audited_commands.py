@@ -16,8 +16,8 @@ from casque.cli.audit import FILE
 from casque.cli.main import app
 
 NOT_ADMINISTRATIVE = {
-    "archive cat", "archive ls", "bench", "cost", "cron list", "demo", "doctor", "jobs list", "jobs show",
-    "pipeline check", "pipeline run",
+    "archive cat", "archive erasures", "archive ls", "bench", "cost", "cron list", "demo", "doctor", "jobs list",
+    "jobs show", "pipeline check", "pipeline run",
     "queue info", "queue verify", "report", "spark doctor", "spark replay", "tail", "token list", "top",
     "zones export", "zones ls", "zones peek", "zones show",  # these look
     "ack", "dequeue", "enqueue", "nack", "serve", "spark work", "worker", "zones consume",  # these work
@@ -81,6 +81,7 @@ ACTS: dict[str, tuple[list[str], str]] = {
     "zones pause": (JOB, "zones pause {q} acme"),
     "zones resume": (JOB, "zones resume {q} acme"),
     "zones purge": (JOB, "zones purge {q} acme --yes"),
+    "archive erase": (JOB, "archive erase {q} --zone acme --yes"),
     "token new": ([], TOKEN[0]),
     "token revoke": (TOKEN, "token revoke --file {tokens} --name shop"),
 }

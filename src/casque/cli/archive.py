@@ -1,7 +1,10 @@
-"""`casque archive cat|ls`: finished jobs, as the archive keeps them."""
+"""`casque archive cat|ls|erase|erasures`: finished jobs, as the archive keeps them."""
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from contextlib import aclosing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +15,10 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from casque.cli.command import command
-from casque.cli.formats import COLOURS, TEXT_MAX, clock_time
-from casque.cli.options import Entrypoint, Json, Since, Until, parse_moment
-from casque.cli.output import Columns, Out, print_json, print_table
+from casque.cli.exits import confirm
+from casque.cli.formats import COLOURS, TEXT_MAX, clock_time, jobs_noun
+from casque.cli.options import Entrypoint, Json, Since, Until, Yes, parse_moment
+from casque.cli.output import Columns, Out, answer, counted_steps, print_json, print_table, say
 from casque.cli.target import BucketTarget
 from casque.client.head import require_head
 from casque.client.queue import Queue
@@ -33,6 +37,16 @@ HOURS: Columns = (
     ("forms", lambda one: ", ".join(sorted({each.key.rpartition(".")[2] for each in one[1]}))),
     ("first commit", lambda one: f"{min(each.first for each in one[1]):,}"),
     ("last commit", lambda one: f"{max(each.last for each in one[1]):,}"),
+)
+
+ERASURES: Columns = (
+    ("when", lambda one: clock_time(one.at)),
+    ("by", lambda one: printable(one.by)),
+    ("zone", lambda one: printable(one.zone or "")),
+    ("ids", lambda one: printable(", ".join(one.ids))),
+    ("jobs", lambda one: f"{one.jobs:,}"),
+    ("objects", lambda one: f"{one.objects:,}"),
+    ("ended", lambda one: "yes" if one.done else "no: ask again"),
 )
 
 
@@ -135,6 +149,90 @@ def ls(target: BucketTarget, since: Since = None, until: Until = None, json: Jso
             print_table(HOURS, sorted(hours.items()))
 
     target.run_on_store(work)
+
+
+@command(
+    "archive erase",
+    examples=[
+        "casque archive erase s3://bucket/orders --zone acme --dry-run",
+        "casque archive erase s3://bucket/orders --id 0b5c4e7a --id 91aa03f2 --yes",
+    ],
+    audited=True,
+)
+def erase(
+    target: BucketTarget,
+    zone: Annotated[str | None, typer.Option("--zone", help="Erase the jobs of this zone.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", metavar="ID", help="Erase this job; may be repeated.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Erase finished jobs from the archive: its objects are written again without them, as lines and as Parquet. Asks
+    first, and records who asked for what, and how many there were.
+
+    Works beside a running queue; repeat it if it breaks off. It reaches the archive alone. Jobs in the queue: `casque
+    zones purge` or `casque jobs cancel` and `purge`. Log and snapshots have everything until `retention` has passed and
+    more commits have come. Backups are left alone, and so are the tables of a warehouse: make them again with a full
+    run of the pipeline into a new one.
+
+    Exit code 0: erased, or there was nothing. 1: the answer was no, or the archive is damaged. 2: it cannot be done. 4:
+    the outcome is unknown.
+    """
+    from casque.client.erasing import Erasing, Erasure, Found
+
+    async def work(store: Store) -> tuple[Found, Erasure | None]:
+        with counted_steps(wanted=not json) as progress:
+            erasing = Erasing(store, by=_user(), zone=zone, ids=ids or (), progress=progress)
+            found = await erasing.find()
+        if dry_run or not found.archived:
+            return found, None
+        finishes = f"{found.archived:,} finished {jobs_noun(found.archived)}"
+        confirm(f"Erase {finishes} from the archive for good?", yes=yes)
+        with counted_steps(wanted=not json) as progress:
+            erasing = Erasing(store, by=_user(), zone=zone, ids=ids or (), progress=progress)
+            return found, await erasing.erase()
+
+    found, done = target.run_on_store(work)
+    erased = 0 if done is None else done.jobs
+    would = found.archived if dry_run else 0
+    text = f"would be erased: {would:,}" if dry_run else f"erased: {erased:,} finished {jobs_noun(erased)}"
+    answer({"erased": erased, "found": found, "dry_run": dry_run}, text, json=json)
+    if found.waiting and not json:
+        say(f"finished and not archived yet, repeat this in a while: {found.waiting:,}", err=True)
+    if found.queued and not json:
+        say(f"still in the queue, cancel or purge them first: {found.queued:,}", err=True)
+
+
+@command(
+    "archive erasures",
+    examples=["casque archive erasures s3://bucket/orders"],
+    reads_only=True,
+)
+def erasures(target: BucketTarget, json: Json = False) -> None:
+    """List what was erased from the archive: when, by whom, what was asked for, and how many jobs there were.
+
+    A ring has a record for each shard.
+
+    Exit code 0: listed. 1: a record is damaged. 2: there is no queue.
+    """
+    from casque.client.erasing import list_erasures
+
+    found = target.run_on_store(list_erasures)
+    if json:
+        for one in found:
+            print_json(one)
+    elif found:
+        print_table(ERASURES, found)
+
+
+def _user() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid())  # a container's user may have no name
+    return f"{user}@{socket.gethostname()}"
 
 
 def _line(job: ArchivedJob) -> str:

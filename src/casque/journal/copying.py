@@ -34,6 +34,7 @@ from casque.errors import (
     StorageError,
     UnsafeStoreError,
 )
+from casque.journal.erasing import ERASURES
 from casque.journal.log import LogJournal
 from casque.journal.log.reader import Reader
 from casque.journal.log.snapshots import SnapshotWriter
@@ -190,7 +191,12 @@ class Copier:
     async def copy_beside(self, moment: _Moment) -> None:
         """Copy objects that may disappear without harm: expired parts of the archive, staged jobs."""
         archive = [key async for key in self._source.list(ARCHIVE)]
-        kept = [key for key in archive if (parsed := parse_key(key)) is not None and parsed[1].last <= moment.archived]
+        kept = [
+            key
+            for key in archive
+            if key.startswith(ERASURES)
+            or ((parsed := parse_key(key)) is not None and parsed[1].last <= moment.archived)
+        ]
         await self._copy_all(kept, "copying the archive")
         for folder in (STAGED, WRITERS):
             await self._copy_all([key async for key in self._source.list(folder)], f"copying {folder}")

@@ -58,8 +58,6 @@ def _parquet_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, schema:
     stored = [name for name in schema.names if name not in ("shard", "hour")]
     try:
         found = parquet.read_columns(body, dict.fromkeys([*stored, "position", "finished_at"]))
-        if not len(found["position"]):
-            raise ValueError("it is empty")
         mask = _mask(split, one, found["position"], found["finished_at"])
         if mask is not None:
             found = {name: array.filter(mask) for name, array in found.items()}
@@ -85,7 +83,7 @@ def chosen_jobs(split: ArchiveSplit, one: ArchiveObject, body: bytes, fields: It
         ValueError, OverflowError, RecursionError: it is not an archive object.
     """
     jobs = _jobs(one, body, frozenset(("position", "finished_at", *fields)))
-    if not jobs:
+    if not jobs and not body:  # an erasure leaves an empty line
         raise ValueError("it is empty")
     if not _is_partial(split, one):
         return jobs
