@@ -95,7 +95,7 @@ def test_the_archive_is_listed_and_shown(tmp_path: Path) -> None:
     [one] = lines_of(casque("archive", "ls", url, "--json"))
     assert one["key"].startswith(f"archive/{one['hour']}/")
     assert one["first"] <= one["last"]
-    assert casque("archive", "ls", url).stdout.split()[-4:-2] == [one["hour"], "1"]
+    assert casque("archive", "ls", url).stdout.split()[-5:-2] == [one["hour"], "1", "jsonl"]
     assert casque("archive", "ls", url, "--until", "2020-01-01").stdout == ""
     assert len(lines_of(casque("archive", "cat", url, "--json"))) == 3
     assert lines_of(casque("archive", url, "--json")) == lines_of(casque("archive", "cat", url, "--json"))

@@ -141,6 +141,7 @@ OUTSIDE = {
     "Dead jobs are kept": "tests of the state machine against its model",
     "Idle costs nothing": "tests that count requests",
     "What is not promised": "nothing is promised",
+    "Where each is proven": "a test checks that the files it names exist",
 }
 """Headings that no simulation is about, and what tests them instead."""
 

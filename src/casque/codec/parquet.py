@@ -43,9 +43,9 @@ JSON_BYTES_MAX = 1024 * 1024
 ROWS_MAX = 64 * 1024
 """Rows of a row group: an object has one."""
 PIECE_JOBS = 250
-"""Jobs that become columns at a time, which takes about a millisecond."""
+"""Jobs that become columns at a time, so that commits get a turn in between."""
 DECODED_ROWS = 1_000
-"""Rows that become jobs at a time, which takes some milliseconds."""
+"""Rows that become jobs at a time, for the same reason."""
 
 _REPEATED = ("hour", "entrypoint", "zone", "state", "worker", "error", "headers.key_value.key", "tags.list.element")
 """Columns with few different values: a dictionary of them is stored once."""
@@ -291,7 +291,7 @@ def _values(name: str, arrays: dict[str, Any]) -> list[Any]:
 
 
 def _plain(array: Any) -> list[Any]:
-    """Python values. By way of NumPy where that has the same: it takes a fifth of the time."""
+    """Python values, by way of NumPy where that has the same ones."""
     import pyarrow as pa
 
     is_text = pa.types.is_string(array.type) or pa.types.is_binary(array.type)

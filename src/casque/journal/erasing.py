@@ -1,7 +1,7 @@
 """Erases finished jobs from an archive: its objects are written again without them, in every form.
 
-Only ranges that the queue calls archived: a range that is still being written is compared with the log by whoever
-completes it. A process that slept since may yet try to write an older one. It finds the name taken and loses, so an
+Only ranges that the queue calls archived: the process that completes a range still being written compares it with the
+log. A process that slept since may yet try to write an older one. It finds the name taken and loses, so an
 object is never deleted, and a form that is missing is written, too; one without jobs stays, empty.
 
 What was asked is recorded first, so that `verify` knows why jobs are missing, after a crash as well. Repeating an
@@ -35,7 +35,7 @@ from casque.storage.port import Store, Stored, Won
 from casque.types import from_ms
 
 ERASURES = f"{ARCHIVE}erasures/"
-"""Records lie beside the hours: whoever copies or lists the archive meets them without another request."""
+"""Records lie beside the hours: a copy or a listing of the archive meets them without another request."""
 EMPTY = b"\n"
 """Lines without a job: an object without a byte would look damaged."""
 
