@@ -82,6 +82,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "queue release": ["URL"],
     "archive cat": ["URL"],
     "archive ls": ["URL"],
+    "archive erase": ["URL", "--zone", f"{BAD}none", "--yes"],
+    "archive erasures": ["URL"],
     "cron list": ["URL"],
     "cron set": ["URL", BAD, "@daily"],
     "cron pause": ["URL", BAD],
