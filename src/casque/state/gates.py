@@ -8,36 +8,28 @@ from typing import TYPE_CHECKING, ClassVar
 from casque.errors import InvalidInputError, QueueDrainingError
 from casque.service.requests import CopyGate, SetGate
 from casque.state.events import Gated
-from casque.state.facet import Facet, Methods
-from casque.state.setting_marks import SettingMarks
+from casque.state.facet import Methods
+from casque.state.setting_marks import SettingFacet
 from casque.types import ALL_OPEN, Gate, Gates, JobSpec
 
 if TYPE_CHECKING:
     from casque.state.machine import State
 
 
-class GateFacet(Facet[Gates]):
+class GateFacet(SettingFacet[Gates, str | None]):
     STORED = "gates"
     HANDLERS: ClassVar[Methods] = {SetGate: "set_gate", CopyGate: "copy_gate"}
     APPLIERS: ClassVar[Methods] = {Gated: "apply_gated"}
 
     def __init__(self) -> None:
+        super().__init__()
         self.current = ALL_OPEN
-        self._marks: SettingMarks[str | None] = SettingMarks()
 
     def copied(self) -> Gates:
         return self.current
 
     def restore(self, state: State, data: Gates) -> None:  # noqa: ARG002
         self.current = data
-
-    def commit(self) -> None:
-        super().commit()
-        self._marks.commit()
-
-    def rollback(self, state: State) -> None:
-        super().rollback(state)
-        self._marks.rollback()
 
     def let_through(self, state: State, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
         """Those of them whose jobs may be claimed. To be asked only where something is not open: a caller who takes any

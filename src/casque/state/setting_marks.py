@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from casque.state.facet import Facet
+
+if TYPE_CHECKING:
+    from casque.state.machine import State
 
 MARKS_MAX = 10_000
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 class SettingMarks(Generic[K]):
@@ -42,3 +48,18 @@ class SettingMarks(Generic[K]):
             else:
                 self._written[name] = position
         self._before.clear()
+
+
+class SettingFacet(Facet[T], Generic[T, K]):
+    """A facet whose data are settings, each with a mark."""
+
+    def __init__(self) -> None:
+        self._marks: SettingMarks[K] = SettingMarks()
+
+    def commit(self) -> None:
+        super().commit()
+        self._marks.commit()
+
+    def rollback(self, state: State) -> None:
+        super().rollback(state)
+        self._marks.rollback()

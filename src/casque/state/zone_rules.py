@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, ClassVar
 from casque.errors import InvalidInputError
 from casque.service.requests import CopyZone, SetZone
 from casque.state.events import Zoned
-from casque.state.facet import Facet, Methods
-from casque.state.setting_marks import SettingMarks
+from casque.state.facet import Methods
+from casque.state.setting_marks import SettingFacet
 from casque.types import PLAIN_RULES, ZoneRules
 
 if TYPE_CHECKING:
     from casque.state.machine import State
 
 
-class RuleFacet(Facet[dict[str, ZoneRules]]):
+class RuleFacet(SettingFacet[dict[str, ZoneRules], str]):
     STORED = "zones"
     HANDLERS: ClassVar[Methods] = {SetZone: "set_zone", CopyZone: "copy_zone"}
     APPLIERS: ClassVar[Methods] = {Zoned: "apply_zoned"}
 
     def __init__(self) -> None:
+        super().__init__()
         self.by_zone: dict[str, ZoneRules] = {}
         """Rules by zone; most zones have none. The index of turns between zones reads this very dict."""
-        self._marks: SettingMarks[str] = SettingMarks()
 
     def copied(self) -> dict[str, ZoneRules]:
         return dict(self.by_zone)
@@ -33,14 +33,6 @@ class RuleFacet(Facet[dict[str, ZoneRules]]):
         self.by_zone.clear()
         self.by_zone.update(data)
         state.ready.fair.limit(concerned)
-
-    def commit(self) -> None:
-        super().commit()
-        self._marks.commit()
-
-    def rollback(self, state: State) -> None:
-        super().rollback(state)
-        self._marks.rollback()
 
     def set_zone(self, state: State, c: SetZone, now_ms: int) -> None:
         if state.answers.seen(c, "zone") is not None:
