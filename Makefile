@@ -77,4 +77,4 @@ lock: setup ## Write requirements/dev.lock anew from pyproject.toml
 	@bash scripts/lock
 
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .venv-django .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

@@ -219,6 +219,18 @@ PRINTED = {
         r"the worker: 1 done",
         r"the table: \[\('a pen', 'shipped'\)\]",
     ],
+    "web/django_tasks_app": [
+        r"before: READY",
+        r"the worker: 1 done",
+        r"after: \{'status': 'SUCCESSFUL', 'result': 'a pen is on its way'\}",
+        r"the table: \[\('a pen', 'shipped'\)\]",
+    ],
+    "web/fastapi_page": [
+        r"the other server shows it: True",
+        r"the first server: True",
+        r"the second server: True",
+        r"refused: 422",
+    ],
     "web/fastapi_app": [
         r"202, and again the same job: True",
         r"it is ready",
