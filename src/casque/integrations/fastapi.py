@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from casque.client.queue import Queue
 from casque.errors import QueueClosedError
 from casque.functions.app import App
 
-A = TypeVar("A")
-Lifespan = Callable[[A], AbstractAsyncContextManager[Any]]
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+"""What FastAPI takes as `lifespan`."""
 
 
-def lifespan(app: App, also: Lifespan[A] | None = None) -> Lifespan[A]:
+def lifespan(app: App, also: Lifespan | None = None) -> Lifespan:
     """A lifespan that has the app's queue open while the server runs, once in each of its processes.
 
     `also`: a lifespan of your own, inside of this one; the state that it yields is passed on. An app that is open
@@ -48,7 +48,7 @@ def lifespan(app: App, also: Lifespan[A] | None = None) -> Lifespan[A]:
     """
 
     @asynccontextmanager
-    async def opened(server: A) -> AsyncIterator[Any]:
+    async def opened(server: Any) -> AsyncIterator[Any]:
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(app)

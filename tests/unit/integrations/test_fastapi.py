@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.testclient import TestClient
 
 import casque
 from casque.integrations.fastapi import lifespan, queue_of
@@ -27,7 +27,18 @@ def make_app(name: str) -> tuple[casque.App, Any]:
     return jobs, send
 
 
-def test_the_queue_is_open_while_the_server_runs_and_at_no_other_time() -> None:
+@asynccontextmanager
+async def serving(server: Starlette) -> AsyncIterator[tuple[httpx.AsyncClient, Any]]:
+    """A client for it, and the state of its lifespan."""
+    transport = httpx.ASGITransport(server)
+    async with (
+        server.router.lifespan_context(server) as state,
+        httpx.AsyncClient(transport=transport, base_url="http://server") as web,
+    ):
+        yield web, state
+
+
+async def test_the_queue_is_open_while_the_server_runs_and_at_no_other_time() -> None:
     jobs, send = make_app("lifespan-open")
     get_queue = queue_of(jobs)
 
@@ -37,14 +48,14 @@ def test_the_queue_is_open_while_the_server_runs_and_at_no_other_time() -> None:
         return JSONResponse({"ready": totals.ready})
 
     server = Starlette(routes=[Route("/", add)], lifespan=lifespan(jobs))
-    with TestClient(server) as web:
-        assert web.get("/").json() == {"ready": 1}
-        assert web.get("/").json() == {"ready": 2}
+    async with serving(server) as (web, _):
+        assert (await web.get("/")).json() == {"ready": 1}
+        assert (await web.get("/")).json() == {"ready": 2}
     with pytest.raises(casque.QueueClosedError, match="async with app"):
         print(jobs.queue)
 
 
-def test_a_lifespan_of_ones_own_runs_inside_and_its_state_is_passed_on() -> None:
+async def test_a_lifespan_of_ones_own_runs_inside_and_its_state_is_passed_on() -> None:
     jobs, send = make_app("lifespan-also")
     happened: list[str] = []
 
@@ -55,11 +66,8 @@ def test_a_lifespan_of_ones_own_runs_inside_and_its_state_is_passed_on() -> None
         yield {"word": "hello"}
         happened.append(f"{(await jobs.queue.stats()).totals.ready} ready at the end")
 
-    async def say(request: Request) -> JSONResponse:
-        return JSONResponse(request.state.word)
-
-    with TestClient(Starlette(routes=[Route("/", say)], lifespan=lifespan(jobs, own))) as web:
-        assert web.get("/").json() == "hello"
+    async with serving(Starlette(lifespan=lifespan(jobs, own))) as (_, state):
+        assert state == {"word": "hello"}
     assert happened == ["Starlette ready", "1 ready at the end"]
 
 
