@@ -83,6 +83,13 @@ PRINTED = {
         r"pay_twice: a worker killed by signal 9, 2 runs, ada has 200",
         r"pay_once: a worker killed by signal 9, 2 runs, bob has 100",
     ],
+    "from_jqueue": [
+        r"the first worker has b'\{\"to\": \"ada\"\}'",
+        r"taken back: 1",
+        r"the second worker has the same job: True",
+        r"the first worker: the lease on job '550e8400.*' is lost: .*",
+        r"left: 0",
+    ],
     "functions": [
         r"a plain call: thank you, ada",
         r"one job for one order: True",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -261,6 +262,25 @@ class Failures(OnCasque):
         with self.assertRaises(ValueError):
             print(result.return_value)
 
+    def test_a_worker_that_dies_does_not_fail_its_task(self) -> None:
+        result = add.enqueue(1)
+
+        async def claim_and_die() -> None:
+            async with Queue.open(self.url, worker="w-1") as queue:
+                await queue.dequeue("django.default")
+                await queue.requeue_stale(0)
+
+        asyncio.run(claim_and_die())
+        result.refresh()
+        self.assertEqual((result.status, result.worker_ids), (TaskResultStatus.READY, ["w-1"]))
+        while not result.is_finished:
+            work()
+            result.refresh()
+        self.assertEqual((result.status, result.return_value), (TaskResultStatus.SUCCESSFUL, 2))
+        self.assertEqual((result.attempts, result.worker_ids[0]), (2, "w-1"))
+        [error] = result.errors
+        self.assertIn("lease", error.traceback)
+
     def test_a_return_value_that_is_not_json_is_a_failure(self) -> None:
         result = unserialisable.enqueue()
         work()
@@ -371,10 +391,10 @@ class Signals(OnCasque):
 
             return receive
 
-        for name, signal in (("enqueued", task_enqueued), ("started", task_started), ("finished", task_finished)):
+        for name, sent in (("enqueued", task_enqueued), ("started", task_started), ("finished", task_finished)):
             receiver = hear(name)
-            signal.connect(receiver)
-            self.addCleanup(signal.disconnect, receiver)
+            sent.connect(receiver)
+            self.addCleanup(sent.disconnect, receiver)
         add.enqueue(1)
         work()
         pay.enqueue(1)
@@ -430,6 +450,30 @@ class Commands(OnCasque):
         self.assertEqual(json.loads(ran.stdout)["done"], 1)
         result.refresh()
         self.assertEqual(result.return_value, 2)
+
+    def test_a_worker_that_waits_for_tasks_stops_cleanly_when_asked(self) -> None:
+        close_all()
+        with subprocess.Popen(
+            [sys.executable, "-c", "import django_side; django_side.main()", "casque_worker", "--json", "-v", "2"],
+            cwd=Path(__file__).parent,
+            env={**os.environ, "DJANGO_SIDE": str(PLACE), "DJANGO_SIDE_URL": self.url},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as worker:
+            result = add.enqueue(20, b=1)
+            assert worker.stderr is not None
+            try:
+                for line in worker.stderr:
+                    if result.id in line and "done" in line:
+                        break
+                worker.send_signal(signal.SIGTERM)
+                said, _ = worker.communicate(timeout=30)
+            finally:
+                worker.kill()
+        self.assertEqual((worker.returncode, json.loads(said)["done"]), (0, 1))
+        result.refresh()
+        self.assertEqual(result.return_value, 21)
 
     def test_a_child_that_was_forked_opens_the_queue_for_itself(self) -> None:
         add.enqueue(1)

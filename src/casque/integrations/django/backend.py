@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from datetime import UTC, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from django.core import checks
@@ -111,7 +111,11 @@ class CasqueBackend(BaseTaskBackend):
 
     def connection(self) -> Connection | LentConnection:
         """The queue, opened for this process."""
-        return connect(self.alias, *self.chosen.located())
+        return connect(self.alias, *self._located)
+
+    @cached_property
+    def _located(self) -> tuple[Any, Mapping[str, Any]]:
+        return self.chosen.located()
 
     # --- Inside ---
 
