@@ -80,6 +80,8 @@ from casque.worker import Worker
 task = import_string(f"{API}.task")
 TaskResultMismatch = import_string(f"{API}.exceptions.TaskResultMismatch")
 seen: list[Any] = []
+SOON = timedelta(milliseconds=40)
+"""For tests that ask for what is not there: a result is waited for until it would be archived."""
 
 
 class CardRefusedError(Exception):
@@ -188,6 +190,7 @@ class Results(OnCasque):
             add.get_result(result.id)
 
     def test_an_unknown_id_has_no_result(self) -> None:
+        self.use(settings={"archive_interval": SOON})
         for unknown in ("nothing", "", "7f2c", f"{'0' * 36}-{0:011x}"):
             with self.assertRaises(TaskResultDoesNotExist):
                 add.get_result(unknown)
@@ -355,6 +358,7 @@ class Order(OnCasque):
 
 class Transactions(OnCasque):
     def test_a_task_waits_for_the_commit(self) -> None:
+        self.use(settings={"archive_interval": SOON})
         with transaction.atomic():
             result = note.enqueue("after")
             self.assertIsNone(result.enqueued_at)
