@@ -72,7 +72,7 @@ async def refused(call: Any) -> list[Any]:
     try:
         await call
     except module("").JQueueError as error:
-        return [type(error).__name__, str(getattr(error, "job_id", None)) in str(error)]
+        return [type(error).__name__, error.job_id in str(error) if hasattr(error, "job_id") else None]
     return ["nothing was raised"]
 
 
