@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -320,6 +322,17 @@ def test_errors_survive_pickling() -> None:
 
     assert (type(lost), lost.job_id, lost.token) == (errors.LeaseLostError, "j1", 7)
     assert (type(stored), str(stored)) == (jqueue.StorageError, "could not write: disk full")
+
+
+def test_without_pydantic_the_package_says_how_to_get_it() -> None:
+    program = "import sys; sys.modules['pydantic'] = None; import casque.compat.files; import casque.compat.jqueue"
+
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert ran.returncode == 1
+    assert 'NotInstalledError: casque.compat.jqueue needs pydantic: install it with `pip install "casque[jqueue]"`' in (
+        ran.stderr
+    )
 
 
 @pytest.mark.parametrize("payload", [123, None, "not base64!"])
