@@ -32,6 +32,7 @@ from simulation.world.asked import FIFO_ZONES, Call, Request, Send, Through, Tol
 from simulation.world.calendar import STEADY
 from simulation.world.converting import Converters
 from simulation.world.copies import Copies
+from simulation.world.erasers import Erasers, Wish
 from simulation.world.fleet import Fleet
 from simulation.world.foreign import Foreigners
 from simulation.world.guarded import Guarded
@@ -92,6 +93,8 @@ class Knowledge:
         self.orders = Orders()
         """What tenants call their jobs."""
         self.zone_leases: list[ZoneLease] = []
+        self.unerased: list[Wish] = []
+        """Erasures that broke off: to be asked again, here or elsewhere."""
         self.doubtful: list[Request] = []
         """Requests with an id whose outcome is in doubt: to be asked again, here or elsewhere."""
 
@@ -123,12 +126,13 @@ class Crew:
         guarded = Guarded(life, self) if layout.guarded else None
         stalled = Stalled(life, self, readers) if readers is not None and layout.stalled else None
         movers = Movers(life, self) if layout.moved else None
+        erasers = Erasers(life, self) if layout.erased else None
         holders = Holders(life, self) if life.world.profile.holders else None
         heirs = Heirs(life, self) if life.world.profile.heirs else None
         settlers = Settlers(life, self) if life.world.profile.settlers else None
         keepers = Keepers(life, self) if life.world.profile.keepers else None
         switchers = Switchers(life, self) if life.world.profile.switchers else None
-        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers)
+        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers, erasers)
         self._others = [some for some in (*others, holders, heirs, settlers, keepers, switchers) if some is not None]
 
     def begin(self) -> None:

@@ -23,6 +23,8 @@ from simulation.world.layout import (
     DAMAGED,
     DAMAGED_DOCUMENT,
     DOCUMENT,
+    ERASED,
+    ERASED_DOCUMENT,
     FLEET,
     FLEET_DOCUMENT,
     FLEET_RING,
@@ -52,6 +54,7 @@ from tests.simulation import (
     broker_mutations,
     convert_mutations,
     copy_mutations,
+    erasing_mutations,
     fleet_mutations,
     foreign_mutations,
     log_mutations,
@@ -569,6 +572,17 @@ _FORMS: list[_Row] = [
 ]
 
 
+_ERASURES: list[_Row] = [
+    (erasing_mutations.missing_forms_left_to_late_writers, ERASED, ROUGH, Invariant.ARCHIVED),
+    (erasing_mutations.first_form_alone_erased, ERASED, CALM, Invariant.ARCHIVED),
+    (erasing_mutations.first_form_alone_erased, ERASED_DOCUMENT, CALM, Invariant.ARCHIVED),
+    (erasing_mutations.erased_objects_taken_for_damage, ERASED, ROUGH, Invariant.ARCHIVED),
+    (erasing_mutations.rest_written_over_the_rest_of_another, ERASED, CALM, Invariant.ARCHIVED),
+    (erasing_mutations.erasures_recorded_when_they_are_done, ERASED, CALM, Invariant.ARCHIVED),
+    (erasing_mutations.objects_changed_by_others_left_as_they_are, ERASED, CALM, Invariant.ARCHIVED),
+]
+
+
 class Mistake(NamedTuple):
     """One of them, and where it is looked for."""
 
@@ -599,5 +613,6 @@ _ALL = (
     *_CONVERSIONS,
     *_TRIALS,
     *_FORMS,
+    *_ERASURES,
 )
 MISTAKES = [Mistake(*row) for row in _ALL]
