@@ -538,6 +538,8 @@ _TRIALS: list[_Row] = [
     (trial_mutations.payloads_that_cannot_be_read_fail_what_was_committed, LOG, BLURRED, Invariant.ABSENT),
     (trial_mutations.claims_whose_payloads_cannot_be_read_called_failed, LOG, BLURRED, Invariant.GIVEN_BACK),
     (trial_mutations.shards_that_a_broker_has_not_heard_of_refused_for_good, LED_RING, RESTARTS, Invariant.EXPECTED),
+    (trial_mutations.small_queues_forget_the_tokens_of_their_claims, LOG, ROUGH, Invariant.TOKENS),
+    (trial_mutations.small_queues_forget_the_tokens_of_their_claims, DOCUMENT, ROUGH, Invariant.TOKENS),
     (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
     (trial_mutations.workers_sent_away_by_brokers_that_disagree, LED, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
