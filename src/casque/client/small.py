@@ -19,7 +19,7 @@ from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobSpec
 
 CLAIMS_MAX = 10_000
-"""Claims whose tokens are remembered. One that is older than so many others is known by its job alone again."""
+"""Claims whose tokens are remembered. Those of older claims are forgotten."""
 
 
 class SmallQueue(LeaseVerbs):
