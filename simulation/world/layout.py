@@ -368,6 +368,12 @@ ERASED_DOCUMENT = _erased(MIXED_DOCUMENT, "erased-document")
 ERASED_WATCHED = _erased(MIXED_WATCHED, "erased-watched")
 """Finished jobs are erased from the archive while others write and read it."""
 
+_WINDOW = {"commit_interval": timedelta(milliseconds=250)}
+PACED = replace(LOG, name="paced", settings=_WINDOW)
+PACED_DOCUMENT = replace(LED_DOCUMENT, name="paced-document", settings=_WINDOW)
+PACED_SERVED = replace(SERVED, name="paced-served", settings=_WINDOW)
+"""Processes leave time between two commits; a leader shows that it lives all the same."""
+
 DAMAGED = replace(LOG, name="damaged", large=0.6, gone=0.3)
 DAMAGED_DOCUMENT = replace(DOCUMENT, name="damaged-document", large=0.6, gone=0.3)
 """Most payloads lie beside the queue, and some of them are gone."""
@@ -474,6 +480,9 @@ LAYOUTS = {
         ERASED,
         ERASED_DOCUMENT,
         ERASED_WATCHED,
+        PACED,
+        PACED_DOCUMENT,
+        PACED_SERVED,
     )
 }
 

@@ -118,6 +118,9 @@ SEEDS = {
     "erased": 5,
     "erased-document": 5,
     "erased-watched": 3,
+    "paced": 5,
+    "paced-document": 3,
+    "paced-served": 3,
 }
 
 
