@@ -36,6 +36,9 @@ class QueueSettings:
     """How long a failing store is retried before callers get the error."""
     storage_backoff: timedelta = timedelta(milliseconds=50)
     storage_backoff_cap: timedelta = timedelta(seconds=2)
+    commit_interval: timedelta = timedelta(0)
+    """The least time between two commits of this process, to pay for fewer requests. A call waits for up to this long,
+    a read does not. At most a quarter of `stale_timeout`: heartbeats wait, too."""
     poll_min: timedelta = timedelta(milliseconds=20)
     """How soon a waiting dequeue polls for other writers' jobs; doubles up to `poll_max` while there are none."""
     poll_max: timedelta = timedelta(seconds=1)
@@ -75,6 +78,12 @@ class QueueSettings:
                     raise InvalidInputError(f"{field.name} must be jsonl, parquet or both, not {value!r}")
             elif value is None and field.default is None:
                 continue
+            elif field.name == "commit_interval":
+                if not isinstance(value, timedelta) or not timedelta(0) <= value <= self.stale_timeout / 4:
+                    raise InvalidInputError(
+                        "commit_interval must be a timedelta from 0 to a quarter of stale_timeout, which is "
+                        f"{self.stale_timeout}, not {value!r}"
+                    )
             elif isinstance(field.default, timedelta) or field.name == "archive_retention":
                 _check_span(field.name, value)
             else:
@@ -130,6 +139,7 @@ class SettingsChanges(TypedDict, total=False):
     storage_patience: timedelta
     storage_backoff: timedelta
     storage_backoff_cap: timedelta
+    commit_interval: timedelta
     poll_min: timedelta
     poll_max: timedelta
     buffer_max: int

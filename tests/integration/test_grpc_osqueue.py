@@ -18,6 +18,7 @@ import pytest
 
 from casque.errors import NoLeaderError, QueueLedError
 from casque.testing.hosting import FixedHost, leading
+from casque.transport.grpc.osqueue import DATA_MAX
 from casque.types import JobSpec, JobState
 from tests.integration.shell import casque
 from tests.support.over_grpc import serving
@@ -219,3 +220,14 @@ async def test_a_broker_that_does_not_lead_is_unavailable(pb: ModuleType) -> Non
             host.refusal = refusal
             for method in ("Push", "Claim", "Heartbeat", "Complete"):
                 assert await one.refused(method) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_what_a_client_could_never_claim_is_refused_when_it_is_pushed(pb: ModuleType) -> None:
+    """gRPC's clients receive at most 4 MiB by default."""
+    async with leading("memory://osqueue-large") as host, clients(pb, host) as [client]:
+        largest = b"x" * DATA_MAX
+        assert await client.refused("Push", data=largest + b"x") is grpc.StatusCode.INVALID_ARGUMENT
+        assert (await client.call("Claim", worker_id="w")).empty
+        pushed = await client.call("Push", data=largest)
+        claimed = await client.call("Claim", worker_id="w")
+        assert (claimed.job_id, claimed.data) == (pushed.job_id, largest)

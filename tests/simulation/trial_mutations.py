@@ -10,9 +10,12 @@ import pytest
 
 from casque.broker.broker import Broker
 from casque.client import remote
+from casque.client.small import SmallQueue
 from casque.clock import Clock
 from casque.engine import embedded
 from casque.engine.embedded import EmbeddedService
+from casque.engine.group import GroupCommit
+from casque.engine.operation import Operation
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, JobNotFoundError, LeaseLostError
 from casque.journal.archive import ArchiveRetention
 from casque.journal.log.journal import LogJournal
@@ -238,3 +241,25 @@ def heartbeats_wait_for_all_shards(patch: pytest.MonkeyPatch) -> None:
         return await in_time(calls, clock=clock, seconds=None)
 
     patch.setattr("casque.ring.service.in_time", patient)
+
+
+# --- The small API ---
+
+
+def small_queues_forget_the_tokens_of_their_claims(patch: pytest.MonkeyPatch) -> None:
+    """Calls by id alone mean any lease, that of the next worker too."""
+    patch.setattr(SmallQueue, "_token", lambda _self, _job_id, token: token)
+
+
+# --- The window between two commits ---
+
+
+def calls_in_the_window_lost_to_reads(patch: pytest.MonkeyPatch) -> None:
+    """Reads do not wait, and the calls before them are dropped."""
+
+    def take(self: GroupCommit) -> list[Operation]:
+        reads = [operation for operation in self._pending if operation.look is not None]
+        self._pending.clear()
+        return reads
+
+    patch.setattr(GroupCommit, "_take_reads", take)

@@ -149,6 +149,11 @@ class Committer:
             self.leads = False
             self.on_lost()
 
+    @property
+    def batches(self) -> int:
+        """How many writes it has begun."""
+        return self._batches
+
     def _next(self) -> Batch:
         self._batches += 1
         return Batch(writer=self.writer, number=self._batches, at_ms=self._clock.wall_ms())

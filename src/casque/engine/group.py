@@ -9,6 +9,7 @@ from typing import Any
 
 from casque.clock import Timer, yield_once
 from casque.engine.announcements import Announcements
+from casque.engine.commit_pace import CommitPace
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation, UnexpectedError
 from casque.engine.pulse import Pulse
@@ -58,6 +59,7 @@ class GroupCommit:
         self._poll_at_ms: int | None = None
         self._poll_delay_ms = milliseconds(env.settings.poll_min)
         self._rest_until_ms = 0
+        self._pace = CommitPace(env)
         self._maintenance: asyncio.Task[None] | None = None
         self._upkeep_is_put_off = False
         self._beat: asyncio.Future[None] | None = None
@@ -203,7 +205,8 @@ class GroupCommit:
         if operation.command is not None:
             self._only_looked = False
         self._pending.append(operation)
-        self._wake.set()
+        if len(self._pending) == 1 or operation.look is not None or not self._pace.waits:
+            self._wake.set()  # others wait for the end of the window, which has its timer
         return operation.future
 
     def _is_full(self) -> bool:
@@ -224,9 +227,12 @@ class GroupCommit:
                 self._wake.clear()
                 self._reaper.awake()
                 self._visit.awake()
-                while self._pending or self._beat is not None or self._something_is_due():
-                    if self._pending or self._beat is None:
+                while self._may_take() or self._beat is not None or self._something_is_due():
+                    if self._may_take() or self._beat is None:
+                        written = self._committer.batches
                         await self._turn(self._take())
+                        if self._committer.batches != written:
+                            self._pace.wrote()
                     if (beat := self._beat) is not None:
                         self._beat = None
                         await self._show_life(beat)
@@ -296,8 +302,20 @@ class GroupCommit:
             if not self._closing:
                 await self._committer.hold()
 
+    def _may_take(self) -> bool:
+        """Whether a caller is to be served now. Reads do not wait for the window between two writes."""
+        if not self._pending or not self._is_paced:
+            return bool(self._pending)
+        return any(operation.look is not None for operation in self._pending)
+
+    @property
+    def _is_paced(self) -> bool:
+        return self._pace.waits and not self._closing
+
     def _take(self) -> list[Operation]:
         """The next batch: the callers that waited longest, without those that have left."""
+        if self._is_paced:
+            return self._take_reads()
         pending = self._pending
         batch, self._owed, self._announcements.latest = self._owed, [], 0
         limit = self._settings.batch_max
@@ -308,6 +326,11 @@ class GroupCommit:
         if not self._room.is_set():
             self._room.set()
         return batch
+
+    def _take_reads(self) -> list[Operation]:
+        reads = [operation for operation in self._pending if operation.look is not None]
+        self._pending = deque(operation for operation in self._pending if operation.look is None)
+        return [operation for operation in reads if not operation.abandoned]
 
     def _decide(self, batch: list[Operation], state: State, now_ms: int) -> None:
         if state.schedules and self._settings.ticks:
@@ -443,6 +466,9 @@ class GroupCommit:
         ]
         if self._owed:
             moments.append(self._rest_until_ms)
+        paced_ms = self._pace.until_ms if self._is_paced else 0
+        if paced_ms and self._pending:
+            moments.append(paced_ms)
         if (upkeep_ms := self._committer.due_ms()) is not None and not self._is_maintaining:
             moments.append(upkeep_ms)
         state = self._committer.known
@@ -454,7 +480,7 @@ class GroupCommit:
             moments.append(now_ms + tick_ms + apart_ms - self._clock.wall_ms())
         if self._parked and state is not None and (due := state.next_due_ms()) is not None:
             moments.append(now_ms + due - self._clock.wall_ms())
-        return max(min(moments), self._rest_until_ms) - now_ms if moments else None
+        return max(min(moments), self._rest_until_ms, paced_ms) - now_ms if moments else None
 
     def _tick_may_be_handled_elsewhere(self) -> bool:
         """True if a tick is due that another process may have handled already."""

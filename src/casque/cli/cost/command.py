@@ -30,6 +30,7 @@ class Costs(msgspec.Struct, frozen=True):
     "cost",
     examples=[
         "casque cost --rate 10",
+        "casque cost --rate 10 --interval 2s",
         "casque cost --rate 200 --batch 20 --workers 8 --store s3-express",
         "casque cost --rate 0.1 --put-price 0.0055 --get-price 0.00044 --json",
     ],
@@ -43,6 +44,9 @@ def cost(
     brokers: Annotated[int, typer.Option("--brokers", "-b", min=1, max=100, help="Brokers, one of which leads.")] = 2,
     run: Annotated[str, typer.Option("--run", metavar="SPAN", help="How long a job takes: 2s, 5m.")] = "1s",
     lease: Annotated[str, typer.Option("--lease", metavar="SPAN", help="How long a worker's lease is.")] = "60s",
+    interval: Annotated[
+        str, typer.Option("--interval", metavar="SPAN", help="The queue's commit_interval: 2s between two commits.")
+    ] = "0s",
     store: Annotated[StoreKind, typer.Option("--store", "-s", help="Whose prices.")] = StoreKind.S3,
     latency: Annotated[
         float | None,
@@ -72,7 +76,10 @@ def cost(
         workers=workers,
         run_s=parse_span("--run", run).total_seconds(),
         lease_s=parse_span("--lease", lease).total_seconds(),
+        interval_s=parse_span("--interval", interval).total_seconds(),
     )
+    if load.interval_s < 0:
+        raise InvalidInputError("--interval is a span of time, for example 2s, or 0s")
     if load.lease_s <= 0 or load.run_s < 0:
         raise InvalidInputError("--lease and --run are spans of time, for example 60s, and a lease is not empty")
     prices = _prices(store, put_price, get_price)

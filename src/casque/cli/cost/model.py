@@ -44,6 +44,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     run_s: float = 1
     """How long a job takes."""
     lease_s: float = 60
+    interval_s: float = 0
+    """The least time between two commits of a process, `commit_interval`."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -61,7 +63,7 @@ class Estimate(msgspec.Struct, frozen=True):
 def through_brokers(load: Load, prices: Prices, *, round_trip_ms: float, brokers: int) -> Estimate:
     """One broker leads and is the only writer; the others follow its log."""
     calls = calls_per_s(load)
-    commits = commits_per_s(calls, round_trip_ms)
+    commits = commits_per_s(calls, round_trip_ms + load.interval_s * 1000)
     every_s = BrokerSettings().heartbeat.total_seconds()
     beats = exp(-commits * every_s) / every_s  # a commit is as good as a heartbeat
     puts = commits + beats + upkeep_per_s(load, commits)
@@ -73,13 +75,15 @@ def through_brokers(load: Load, prices: Prices, *, round_trip_ms: float, brokers
 def embedded(load: Load, prices: Prices, *, round_trip_ms: float) -> Estimate:
     """Every worker writes, and so does one process that enqueues; a single worker enqueues as well."""
     calls = calls_per_s(load)
-    commits = commits_per_s(calls, round_trip_ms)
     processes = 1 if load.workers == 1 else load.workers + 1
+    # Each process has windows of its own, and its share of the calls.
+    most = processes * commits_per_s(calls / processes, round_trip_ms + load.interval_s * 1000)
+    commits = min(commits_per_s(calls, round_trip_ms), most)
     upkeep = upkeep_per_s(load, commits)
     if processes == 1:
         return _priced(load, prices, calls, commits, commits + upkeep, IDLE_GETS)
     # The loser of a race reads the winner's commit and tries again: twice the round trips.
-    commits = commits_per_s(calls, 2 * round_trip_ms)
+    commits = min(commits_per_s(calls, 2 * round_trip_ms), most)
     gets = processes * (IDLE_GETS + SHARED_GETS * commits)
     return _priced(load, prices, calls, commits, commits * SHARED_PUTS + upkeep, gets)
 

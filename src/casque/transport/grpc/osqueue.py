@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, NoReturn
 
 from casque.clock import new_id, new_nonce
-from casque.errors import CasqueError, JobNotFoundError, LeaseLostError, QueueLedError
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, QueueLedError
 from casque.service import QueueService
 from casque.transport.grpc import osqueue_v1_pb2 as pb
 from casque.transport.grpc.door import Door
@@ -20,6 +20,8 @@ from casque.types import JobRecord, JobSpec, JobState
 
 ENTRYPOINT = "osqueue"
 LEASE_MS = 30_000
+DATA_MAX = 4 * 1024 * 1024 - 1024
+"""gRPC clients take messages of at most 4 MiB unless told otherwise: a larger job could be pushed and never claimed."""
 
 
 class Osqueue:
@@ -30,6 +32,11 @@ class Osqueue:
         self._nonce = new_nonce(door.rng)
 
     async def push(self, service: QueueService, request: pb.PushRequest, _context: Any) -> pb.PushResponse:
+        if len(request.data) > DATA_MAX:
+            raise InvalidInputError(
+                f"data has {len(request.data):,} bytes, and clients of osqueue can claim {DATA_MAX:,}: put it into "
+                "an object of your own and push its name"
+            )
         [job] = await service.enqueue([JobSpec(new_id(self._door.rng), self._entrypoint, request.data)])
         return pb.PushResponse(job_id=job.id)
 
