@@ -14,7 +14,7 @@ import pytest
 import casque
 from casque.compat import jqueue
 from casque.compat.jqueue import BrokerQueue, DirectQueue, HeartbeatManager, InMemoryStorage, JobStatus
-from casque.compat.jqueue.core import claims, codec
+from casque.compat.jqueue.core import codec
 from casque.compat.jqueue.domain import errors
 from casque.compat.jqueue.domain.models import QueueState
 from casque.testing.clock import settle
@@ -66,21 +66,18 @@ async def test_a_job_that_was_not_claimed_here_is_named_by_its_id_alone() -> Non
     assert (await worker.read_state()).jobs == ()
 
 
-async def test_a_claim_is_forgotten_with_its_ack_and_the_oldest_when_there_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(claims, "CLAIMS_MAX", 2)
-    q = DirectQueue(InMemoryStorage())
-    for n in range(4):
-        await q.enqueue("task", b"%d" % n)
+async def test_a_worker_that_gave_its_job_back_cannot_settle_the_next_claim() -> None:
+    storage = InMemoryStorage()
+    first, second = DirectQueue(storage), DirectQueue(storage)
+    await first.enqueue("task", b"data")
+    [job] = await first.dequeue("task")
+    await first.nack(job.id)
+    await second.dequeue("task")
 
-    first, second = await q.dequeue("task", batch_size=2)
-    await q.ack(first.id)
-    assert (q._claims.token_of(first.id), q._claims.token_of(second.id) is not None) == (None, True)
+    with pytest.raises(jqueue.JobNotFoundError):
+        await first.ack(job.id)
 
-    third, fourth = await q.dequeue("task", batch_size=2)
-    assert q._claims.token_of(second.id) is None
-    assert None not in (q._claims.token_of(third.id), q._claims.token_of(fourth.id))
+    assert len((await second.read_state()).in_progress_jobs()) == 1
 
 
 async def test_a_nacked_job_is_there_at_once_and_waits_behind_its_equals() -> None:

@@ -7,17 +7,18 @@ from datetime import timedelta
 from casque import checks
 from casque.client.small import SmallQueue
 from casque.clock import SystemClock
-from casque.compat.jqueue.core.claims import Claims
 from casque.compat.jqueue.domain.errors import translated
 from casque.compat.jqueue.domain.models import Job, QueueState
 
 
 class Verbs:
-    """The five verbs and the view of the whole queue."""
+    """The five verbs and the view of the whole queue.
+
+    The small queue remembers the tokens of what it claimed, so that a call by id alone means its own claim.
+    """
 
     def __init__(self, queue: SmallQueue, stale_timeout: timedelta | None = None) -> None:
         self._queue = queue
-        self._claims = Claims()
         # As in jqueue, a timeout of zero or less takes back every claim with the next call; casque's leases have a
         # length.
         self._sweep_each_call = stale_timeout is not None and stale_timeout <= timedelta(0)
@@ -34,34 +35,28 @@ class Verbs:
             return []
         with translated():
             await self._sweep()
-            jobs = await self._queue.dequeue(entrypoint, batch_size=batch_size)
-        self._claims.remember(jobs)
-        return [Job.of(job) for job in jobs]
+            return [Job.of(job) for job in await self._queue.dequeue(entrypoint, batch_size=batch_size)]
 
     async def ack(self, job_id: str) -> None:
         """Remove a finished job.
 
         Raises JobNotFoundError if it is not in the queue, or was claimed here and is another worker's now.
         """
-        token = self._claims.token_of(job_id)
         with translated():
             await self._sweep()
-            await self._queue.ack(job_id, token)
-        self._claims.forget(job_id, token)
+            await self._queue.ack(job_id)
 
     async def nack(self, job_id: str) -> None:
         """Queue a job again at once. Raises JobNotFoundError as `ack` does."""
-        token = self._claims.token_of(job_id)
         with translated():
             await self._sweep()
-            await self._queue.nack(job_id, token, delay=0)
-        self._claims.forget(job_id, token)
+            await self._queue.nack(job_id, delay=0)
 
     async def heartbeat(self, job_id: str) -> None:
         """Keep a claim. Raises JobNotFoundError as `ack` does, and if the job is not in progress."""
         with translated():
             await self._sweep()
-            await self._queue.heartbeat(job_id, self._claims.token_of(job_id))
+            await self._queue.heartbeat(job_id)
 
     async def read_state(self) -> QueueState:
         """Everything in the queue, read from the storage."""
