@@ -64,7 +64,7 @@ from django.test.utils import get_runner
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from casque import JobState, Queue, SyncQueue
+from casque import InvalidInputError, JobState, Queue, SyncQueue
 from casque.integrations.django.connection import close_all
 from casque.integrations.django.handlers import TaskHandlers
 from casque.integrations.django.tasks_api import (
@@ -348,6 +348,15 @@ class Order(OnCasque):
         greet.enqueue("ada")
         self.assertEqual(work(queues=["mail"]).done, 1)
         self.assertEqual(work(queues=["default"]).done, 1)
+
+    def test_a_backend_that_allows_any_queue_name_has_its_worker_told_which(self) -> None:
+        changed = {**settings.TASKS, "default": {**settings.TASKS["default"], "QUEUES": []}}
+        with override_settings(TASKS=changed):
+            note.using(queue_name="reports").enqueue("weekly")
+            with self.assertRaisesRegex(InvalidInputError, "name those to work on"):
+                work()
+            self.assertEqual(work(queues=["reports"]).done, 1)
+        self.assertEqual(seen, ["weekly"])
 
     def test_a_task_enqueues_another_through_the_workers_queue(self) -> None:
         result = enqueue_another.enqueue()
