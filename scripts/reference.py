@@ -23,70 +23,11 @@ import casque
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the table of coverage is made from the tests
 
+from scripts.public_names import NOT_MADE, PARTS  # noqa: E402
 from tests.simulation import coverage  # noqa: E402
 
 DOCS = ROOT / "docs" / "reference"
 
-PARTS = {
-    "Functions": [
-        "casque.App",
-        "casque.functions.job.JobFunction",
-        "casque.functions.job.JobCall",
-        "casque.Handle",
-        "casque.SyncHandle",
-        "casque.JobContext",
-        "casque.Snooze",
-        "casque.Cancel",
-        "casque.JobEvent",
-        "casque.Progress",
-    ],
-    "Workers": [
-        "casque.worker.Worker",
-        "casque.worker.ConsumerOptions",
-        "casque.worker.Selection",
-        "casque.worker.Summary",
-        "casque.worker.Handler",
-        "casque.worker.Retry",
-    ],
-    "Queues": [
-        "casque.Queue",
-        "casque.SyncQueue",
-        "casque.NewJob",
-        "casque.Outcome",
-        "casque.OutcomeKind",
-        "casque.Gate",
-    ],
-    "Zones": ["casque.ZoneRules", "casque.ZoneStanding", "casque.PeekedZone", "casque.ZoneLease"],
-    "Schedules": ["casque.Schedule", "casque.Missed"],
-    "Jobs": ["casque.Job", "casque.SyncJob", "casque.JobState", "casque.Attempt", "casque.Ending"],
-    "History": ["casque.QueueEvent", "casque.EventKind", "casque.ArchivedJob", "casque.ArchivedAttempt"],
-    "The small API": [
-        "casque.BrokerQueue",
-        "casque.DirectQueue",
-        "casque.HeartbeatManager",
-        "casque.QueueState",
-        "casque.JobStatus",
-        "casque.ObjectStoragePort",
-        "casque.InMemoryStorage",
-        "casque.LocalFileSystemStorage",
-        "casque.S3Storage",
-        "casque.GCSStorage",
-    ],
-    "Copies": ["casque.backup_queue", "casque.restore_queue", "casque.clone_queue", "casque.Copied"],
-    "Connecting": ["casque.ClientTlsFiles"],
-    "Tests": [
-        "casque.testing.inline",
-        "casque.testing.in_memory",
-        "casque.testing.assert_enqueued",
-        "casque.testing.ManualClock",
-    ],
-}
-"""Every public name but errors and settings, which have pages of their own. Tests hold it against `casque.__all__`."""
-
-NOT_MADE = {
-    "JobFunction", "JobCall", "Handle", "SyncHandle", "Queue", "SyncQueue", "Job", "SyncJob", "ObjectStoragePort",
-}  # fmt: skip
-"""What nobody makes by calling it."""
 LIKE = {"SyncQueue": "Queue", "SyncJob": "Job", "SyncHandle": "Handle"}
 """What blocks is told where it does not."""
 
