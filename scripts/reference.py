@@ -1,4 +1,5 @@
-"""Writes what of the reference follows from the code: `python.md`, `coverage.md`, and the list of commands in `cli.md`.
+"""Writes the pages that follow from other files: `python.md`, `coverage.md`, the list of commands in `cli.md`, and the
+index of decisions.
 
 .venv/bin/python scripts/reference.py            writes the pages anew (`make reference`)
 .venv/bin/python scripts/reference.py --check    writes nothing, and names those that are not current
@@ -27,6 +28,7 @@ from scripts.public_names import NOT_MADE, PARTS  # noqa: E402
 from tests.simulation import coverage  # noqa: E402
 
 DOCS = ROOT / "docs" / "reference"
+DECISIONS = ROOT / "docs" / "decisions"
 
 LIKE = {"SyncQueue": "Queue", "SyncJob": "Job", "SyncHandle": "Handle"}
 """What blocks is told where it does not."""
@@ -36,6 +38,15 @@ HEAD = """# Python
 Every public class and function, as the code itself tells it: `make reference` writes this page, and its examples are
 run as tests. The [how-tos](../README.md#how-to) show how to use them together. [Errors](errors.md) and
 [settings](settings.md) have pages of their own.
+"""
+
+DECISIONS_HEAD = """# Decisions
+
+One page per decision that a newcomer would otherwise wonder about: what was decided, why, and what it costs.
+
+A new decision gets the next number and the status *accepted*. A decision that no longer holds stays, *superseded by*
+another one; if only a part has changed, it is *amended by* another one. `make reference` writes this list from the
+pages. Missing numbers are not in use.
 """
 
 
@@ -60,7 +71,23 @@ def pages() -> dict[Path, str]:
         DOCS / "python.md": python_page(),
         DOCS / "coverage.md": coverage.page(),
         cli: before + begin + command_list() + end + after,
+        DECISIONS / "README.md": decision_index(),
     }
+
+
+# --- Decisions ---
+
+
+def decision_index() -> str:
+    rows = "".join(f"| {number} | [{title}]({name}) | {status} |\n" for number, title, name, status in decisions())
+    return f"{DECISIONS_HEAD}\n| | decision | status |\n|---|---|---|\n{rows}"
+
+
+def decisions() -> Iterator[tuple[int, str, str, str]]:
+    for path in sorted(DECISIONS.glob("0*.md")):
+        found = re.match(r"# (\d+)\. (.+)\n\n\*\*Status\*\*: (.+)\.\n", path.read_text())
+        assert found, f"{path.name}: begin with `# NUMBER. TITLE`, an empty line, and `**Status**: accepted.`"
+        yield int(found[1]), found[2], path.name, found[3]
 
 
 # --- Commands ---

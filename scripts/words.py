@@ -1,5 +1,5 @@
 """Finds words that make prose read like a translation: in the texts of src/casque (comments, docstrings and what users
-see), in README.md, the tutorial, the how-tos and the reference.
+see), in README.md, in docs, and in the titles of decisions.
 
 .venv/bin/python scripts/words.py          names every place, and fails if there is one (`make lint`)
 .venv/bin/python scripts/words.py --list   names every place
@@ -15,7 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/*.md", "docs/reference/*.md")
+PAGES = (
+    "README.md",
+    "docs/*.md",
+    "docs/how-to/*.md",
+    "docs/reference/*.md",
+    "docs/explanation/*.md",
+    "docs/decisions/README.md",
+)
 WORDS = r"\b(?i:whoever|somebody|nobody|told|so many|so long|lest|thereby|in vain)\b"
 OPENING = r"(?:^\W*f?\W*|[.;:?!|]\s+)Of\b(?! course)"
 """A sentence, a line of a text, or a cell of a table that begins with "Of"."""
