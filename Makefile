@@ -13,7 +13,7 @@ setup: ## Create .venv with the locked dependencies, and the Azure test server
 run: setup ## The main job: a broker, workers, a burst of jobs, a worker killed, a live view, the archive, and a report of it
 	@$(PY) -m casque.cli demo --data ./data
 
-test: lint types layers pytest ## Everything that has to hold: ruff, mypy, import-linter, pytest
+test: lint types layers docs pytest ## Everything that has to hold: ruff, mypy, import-linter, the documentation, pytest
 
 lint: setup
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && $(PY) scripts/words.py
