@@ -34,6 +34,7 @@ REMOTE = re.compile(
 """A script, style sheet, font or picture of another host; links for readers are none of these."""
 LANGUAGES = {".py": "python", ".proto": "protobuf", ".sh": "sh", ".yml": "yaml", ".sql": "sql"}
 API = "reference/python.md"
+FOR_DEVELOPERS = ("decisions/", "project/")
 
 
 # --- What MkDocs calls ---
@@ -65,6 +66,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     site_path = page.file.src_uri
     if site_path == "README.md":
         page.meta["hide"] = ["navigation"]
+    if site_path.startswith(FOR_DEVELOPERS):
+        page.meta["search"] = {"boost": 0.3}  # found after what users look for
     text = map_prose(markdown, lambda prose: rewrite_links(prose, site_path))
     return NAMED_FENCE.sub(r'```\1 title="\2"', text)
 
