@@ -35,7 +35,7 @@ LIKE = {"SyncQueue": "Queue", "SyncJob": "Job", "SyncHandle": "Handle"}
 
 HEAD = """# Python
 
-Every public class and function, as the code itself tells it: `make reference` writes this page, and its examples are
+Every public class and function, as the code documents it: `make reference` writes this page, and its examples are
 run as tests. The [how-tos](../README.md#how-to) show how to use them together. [Errors](errors.md) and
 [settings](settings.md) have pages of their own.
 """
