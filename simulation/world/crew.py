@@ -32,6 +32,7 @@ from simulation.world.asked import FIFO_ZONES, Call, Request, Send, Through, Tol
 from simulation.world.calendar import STEADY
 from simulation.world.converting import Converters
 from simulation.world.copies import Copies
+from simulation.world.erasers import Erasers, Wish
 from simulation.world.fleet import Fleet
 from simulation.world.foreign import Foreigners
 from simulation.world.guarded import Guarded
@@ -92,6 +93,8 @@ class Knowledge:
         self.orders = Orders()
         """What tenants call their jobs."""
         self.zone_leases: list[ZoneLease] = []
+        self.unerased: list[Wish] = []
+        """Erasures that broke off: to be asked again, here or elsewhere."""
         self.doubtful: list[Request] = []
         """Requests with an id whose outcome is in doubt: to be asked again, here or elsewhere."""
 
@@ -123,12 +126,13 @@ class Crew:
         guarded = Guarded(life, self) if layout.guarded else None
         stalled = Stalled(life, self, readers) if readers is not None and layout.stalled else None
         movers = Movers(life, self) if layout.moved else None
+        erasers = Erasers(life, self) if layout.erased else None
         holders = Holders(life, self) if life.world.profile.holders else None
         heirs = Heirs(life, self) if life.world.profile.heirs else None
         settlers = Settlers(life, self) if life.world.profile.settlers else None
         keepers = Keepers(life, self) if life.world.profile.keepers else None
         switchers = Switchers(life, self) if life.world.profile.switchers else None
-        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers)
+        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers, erasers)
         self._others = [some for some in (*others, holders, heirs, settlers, keepers, switchers) if some is not None]
 
     def begin(self) -> None:
@@ -725,13 +729,20 @@ class Crew:
         def through(life: Through) -> LeaseVerbs:
             return life.small if small else life.queue
 
+        def known(life: Through) -> int | None:
+            """By id alone where the small queue itself knows the token: it must come to the same."""
+            is_known = small and token is not None and life.small._claimed.get(job_id) == token  # noqa: SLF001
+            return None if is_known else token
+
         def send(number: int, request_id: str | None) -> Send:
             if verb is Verb.ACK:
-                return lambda life: through(life).ack(job_id, token, request_id=request_id)
+                return lambda life: through(life).ack(job_id, known(life), request_id=request_id)
             if verb is Verb.NACK:
                 error = f"nack {number}"
-                return lambda life: through(life).nack(job_id, token, delay=delay, error=error, request_id=request_id)
-            return lambda life: through(life).heartbeat(job_id, token)
+                return lambda life: through(life).nack(
+                    job_id, known(life), delay=delay, error=error, request_id=request_id
+                )
+            return lambda life: through(life).heartbeat(job_id, known(life))
 
         own = None if token is None else self._world.history.own(token)
         return self._request(verb, send, job_id=job_id, token=own)

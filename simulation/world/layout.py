@@ -25,6 +25,7 @@ from casque.storage.port import Stored
 from casque.types import Backoff
 from simulation.world import calendar, stalled
 from simulation.world.converting import ConvertedOnlooker
+from simulation.world.erasers import in_the_way
 from simulation.world.history import History
 from simulation.world.limits import (
     DECLINES_MAX,
@@ -99,6 +100,8 @@ class Layout:
     """The share of such payloads that are deleted by mistake."""
     formats: tuple[ArchiveFormat, ...] = ()
     """The forms of the archive that writers choose from, each for itself; none: they take the setting."""
+    erased: bool = False
+    """Whether operators erase finished jobs from the archive."""
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
@@ -353,6 +356,18 @@ MIXED_DOCUMENT = _mixed(DOCUMENT, "mixed-document")
 MIXED_WATCHED = _mixed(WATCHED, "mixed-watched")
 """Some writers archive lines, some Parquet, some both, and what one begins another completes."""
 
+
+def _erased(layout: Layout, name: str) -> Layout:
+    return replace(
+        layout, name=name, erased=True, hurried={**layout.hurried, "casque.journal.archive._in_the_way": in_the_way}
+    )
+
+
+ERASED = _erased(MIXED, "erased")
+ERASED_DOCUMENT = _erased(MIXED_DOCUMENT, "erased-document")
+ERASED_WATCHED = _erased(MIXED_WATCHED, "erased-watched")
+"""Finished jobs are erased from the archive while others write and read it."""
+
 DAMAGED = replace(LOG, name="damaged", large=0.6, gone=0.3)
 DAMAGED_DOCUMENT = replace(DOCUMENT, name="damaged-document", large=0.6, gone=0.3)
 """Most payloads lie beside the queue, and some of them are gone."""
@@ -456,6 +471,9 @@ LAYOUTS = {
         MIXED,
         MIXED_DOCUMENT,
         MIXED_WATCHED,
+        ERASED,
+        ERASED_DOCUMENT,
+        ERASED_WATCHED,
     )
 }
 

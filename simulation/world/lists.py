@@ -19,7 +19,7 @@ from casque.state import Admitted, Event, State
 from casque.types import Finished, JobRecord, JobState, from_ms
 from simulation.world.history import History
 from simulation.world.invariants import Invariant
-from simulation.world.shelves import Shelves
+from simulation.world.shelves import Finish, Shelves
 
 if TYPE_CHECKING:
     from casque.client.queue import Queue
@@ -87,6 +87,8 @@ class Part(NamedTuple):
     shelves: Shelves
     landed: int
     archived: int
+    gone: frozenset[Finish]
+    """What had been erased by then."""
 
     def holds(self, number: int) -> bool:
         """Whether a job with this number, or a commit with this position, is one of its own."""
@@ -96,6 +98,9 @@ class Part(NamedTuple):
         """As readers know it."""
         bare = _without_payload(job)
         return bare if self.shard is None else record_of(bare, self.shard)
+
+    def is_gone(self, job: ArchivedJob) -> bool:
+        return (job.id, job.position) in self.gone
 
     def archived_as(self, jobs: list[Finished]) -> list[ArchivedJob]:
         kept = archived_jobs(jobs)
@@ -113,7 +118,7 @@ class Lists:
 
     def _parts(self) -> list[Part]:
         return [
-            Part(shard, history, shelves, history.position, shelves.archived)
+            Part(shard, history, shelves, history.position, shelves.archived, frozenset(shelves.gone))
             for shard, history, shelves in self._world.parts()
         ]
 
@@ -207,6 +212,8 @@ class Lists:
         wanted = [one for one in part.shelves.finished if asked.wants(one)]
         wanted.sort(key=lambda one: (hour_of(one.at_ms), one.position))
         expected = part.archived_as(wanted)
+        back = [job.id[:8] for job in jobs if part.is_gone(job)]
+        self._demand(not back, f"reads {back} in the archive, which were erased")
         at = 0
         for job in jobs:
             begin = at
@@ -221,7 +228,9 @@ class Lists:
             self._check_none_left_out(wanted[at:], part)
 
     def _check_none_left_out(self, passed_over: list[Finished], part: Part) -> None:
-        missing = [one.position for one in passed_over if one.position <= part.archived]
+        missing = [
+            one.position for one in passed_over if one.position <= part.archived and not part.shelves.may_be_erased(one)
+        ]
         self._demand(not missing, f"reads the archive without what was finished by {missing}")
 
     def _demand(self, holds: bool, detail: str) -> None:

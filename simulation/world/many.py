@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, islice
 from multiprocessing import get_context
 from typing import TypeAlias
 
@@ -24,8 +26,8 @@ from simulation.world.profile import PROFILES
 from simulation.world.run import Report, simulate
 
 FAILURES_SHOWN = 5
-COLLECTED = 5
-"""Worlds between two collections of garbage."""
+PER_FORK = 8
+"""Worlds in one process."""
 ALL = "all"
 
 
@@ -83,13 +85,6 @@ def main() -> int:
 
 def simulate_by_name(seed: int, *, profile: str, layout: str, duration_s: float | None) -> Report:
     """A run in another process: only names travel there. Where all are asked for, seeds take turns."""
-    # A world is full of cycles, and they die with it: a collection every few worlds costs less than many in each.
-    gc.disable()
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()  # modules, not worth another look. Later there may be a world among them, which would stay
-    if seed % COLLECTED == 0:
-        gc.collect()
     layouts = list(LAYOUTS) if layout == ALL else [layout]
     profiles = list(PROFILES) if profile == ALL else [profile]
     chosen = LAYOUTS[layouts[seed % len(layouts)]]
@@ -104,7 +99,38 @@ def _mapping(jobs: int) -> Iterator[Mapped]:
         return
     # Not a multiprocessing.Pool: that one waits for ever for a worker that died.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield partial(pool.map, chunksize=4)
+        yield lambda run, seeds: chain.from_iterable(pool.map(partial(_in_a_fork, run), _batched(seeds)))
+
+
+def _batched(seeds: Iterable[int]) -> Iterator[list[int]]:
+    numbers = iter(seeds)
+    while batch := list(islice(numbers, PER_FORK)):
+        yield batch
+
+
+def _in_a_fork(run: Callable[[int], Report], seeds: list[int]) -> list[Report]:
+    """Run these seeds in a child that ends afterwards, and the memory of its worlds with it.
+
+    A world is full of cycles: collecting them took 15 % of the time.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            gc.disable()
+            with os.fdopen(writing, "wb") as pipe:
+                pickle.dump([run(seed) for seed in seeds], pipe)
+            os._exit(0)
+        finally:
+            os._exit(1)  # never back into the pool of the parent
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        reports = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise RuntimeError(f"seeds {seeds[0]} to {seeds[-1]} ended with status {status}; --jobs 1 shows why")
+    answered: list[Report] = pickle.loads(reports)  # noqa: S301 - from our own child
+    return answered
 
 
 def _arguments() -> argparse.Namespace:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from casque.codec.archive import (
     ARCHIVE,
@@ -20,10 +23,18 @@ from casque.codec.archive import (
     parse_key,
 )
 from casque.errors import CorruptQueueError
+from casque.journal.erasing import ERASURES, Erasure
 from casque.storage.port import Stored
-from casque.types import Finished
+from casque.types import Finished, JobState
 from simulation.world.history import History
 from simulation.world.invariants import Invariant
+
+if TYPE_CHECKING:
+    from simulation.world.erasers import Wish
+
+
+Finish: TypeAlias = tuple[str, int]
+"""A job, and the position of the commit that finished it."""
 
 
 class Shelves:
@@ -36,6 +47,11 @@ class Shelves:
         self._begun: Range | None = None
         """The last range that was begun."""
         self._ranges: set[Range] = set()
+        self._wishes: list[Wish] = []
+        self._recorded: list[Erasure] = []
+        """What is to be erased, as the bucket has it."""
+        self.gone: set[Finish] = set()
+        """What was erased for certain: no object may hold it again."""
 
     def happened(self, finished: Iterable[Finished]) -> None:
         """A commit finished these."""
@@ -89,17 +105,54 @@ class Shelves:
         self._begun = range_
         self._ranges.add(range_)
 
+    # --- Erasures ---
+
+    def wished(self, wish: Wish) -> None:
+        """An operator begins to erase this: it may be missing from now on."""
+        self._wishes.append(wish)
+
+    def erased(self, wish: Wish, archived: int) -> None:
+        """An operator was told that this is erased, and had asked when this position was archived."""
+        self.gone |= {_finish(one) for one in self._finished if one.position <= archived and wish.names(one)}
+
+    def may_be_erased(self, one: Finished) -> bool:
+        return any(wish.names(one) for wish in self._wishes)
+
+    # --- Objects ---
+
     def landed(self, key: str, body: bytes) -> None:
+        if key.startswith(ERASURES):
+            self._recorded.append(msgspec.json.decode(body, type=Erasure))
+            return
         parsed = parse_key(key)
         if parsed is None or parsed[1] not in self._ranges:
             self._h.broken(Invariant.ARCHIVED, f"{key} is no range that was begun")
         hour, range_ = parsed
         held = [one for one in self._of(range_) if hour_of(one.at_ms) == hour]
         self._h.demand(
-            bool(held) and _is(key, body, held),
+            bool(held) and (_is(key, body, held) or self._is_rest(key, body, held)),
             Invariant.ARCHIVED,
             lambda: f"{key} is not what was finished then",
         )
+        if self.gone:
+            self._check_gone(key, body)
+
+    def _is_rest(self, key: str, body: bytes, held: list[Finished]) -> bool:
+        """Whether an object holds all of these but some that are recorded as to be erased."""
+        jobs = archived_jobs(held)
+        try:
+            rest = decode_archived(key, body)
+        except CorruptQueueError:
+            return False
+        kept = {(job.id, job.position) for job in rest}
+        lacking = [job for job in jobs if (job.id, job.position) not in kept]
+        return rest == [job for job in jobs if (job.id, job.position) in kept] and all(
+            any(erasure.chooser()(job) for erasure in self._recorded) for job in lacking
+        )
+
+    def _check_gone(self, key: str, body: bytes) -> None:
+        back = self.gone & {(job.id, job.position) for job in decode_archived(key, body)}
+        self._h.demand(not back, Invariant.ARCHIVED, lambda: f"{back} were erased, and are in {key}")
 
     def deleted(self, key: str) -> None:
         self._h.broken(Invariant.ARCHIVED, f"{key} was deleted")
@@ -109,7 +162,11 @@ class Shelves:
         if any(one.position > self._archived for one in self._finished):
             return False
         keys = sorted(key for key in objects if key.startswith(ARCHIVE))
-        expected = Counter((one.job.id, one.position, one.job.token, one.state) for one in self._finished)
+        for key in keys if self.gone else []:
+            if parse_key(key) is not None:
+                self._check_gone(key, objects[key].body)
+        optional = Counter(_told(one) for one in self._finished if self.may_be_erased(one))
+        expected = Counter(map(_told, self._finished))
         one_per_range = OnePerRange()
         for who, read in (
             ("readers of jobs", [key for key in keys if one_per_range.takes(key)]),
@@ -121,7 +178,7 @@ class Shelves:
                 for job in decode_archived(key, objects[key].body)
             )
             self._h.demand(
-                found == expected,
+                found <= expected and expected - optional <= found,
                 Invariant.ARCHIVED,
                 lambda: f"{who} miss {expected - found} in the archive, and find {found - expected} too often",  # noqa: B023
             )
@@ -134,6 +191,15 @@ class Shelves:
 
     def _of(self, range_: Range) -> list[Finished]:
         return [one for one in self._finished if range_.first <= one.position <= range_.last]
+
+
+def _finish(one: Finished) -> Finish:
+    return one.job.id, one.position
+
+
+def _told(one: Finished) -> tuple[str, int, int, JobState]:
+    """As the archive shows it."""
+    return one.job.id, one.position, one.job.token, one.state
 
 
 def _is(key: str, body: bytes, held: list[Finished]) -> bool:

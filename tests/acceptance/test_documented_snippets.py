@@ -668,9 +668,15 @@ async def test_every_verb_answers_as_documented(kind: Kind) -> None:
         for answer in (
             await q.heartbeat(job_id=job.id),  # type: ignore[func-returns-value]
             await q.nack(job_id=job.id),  # type: ignore[func-returns-value]
-            await q.ack(job_id=job.id),  # type: ignore[func-returns-value]
         ):
             assert answer is None
+        with pytest.raises(casque.LeaseLostError):
+            await q.ack(job_id=job.id)
+        other = await q.enqueue(entrypoint="other", payload=b"data")
+        await q.dequeue("other")
+        await q.ack(job_id=other.id)
+        assert [one.id for one in (await q.read_state()).jobs] == [job.id]
+    async with opened(kind, InMemoryStorage()) as q:
         state: QueueState = await q.read_state()
         assert state.jobs == ()
         requeued: int = await q.requeue_stale(timeout=timedelta(minutes=5))

@@ -22,6 +22,9 @@ from simulation.world.layout import (
     DAMAGED,
     DAMAGED_DOCUMENT,
     DOCUMENT,
+    ERASED,
+    ERASED_DOCUMENT,
+    ERASED_WATCHED,
     FLEET,
     FLEET_DOCUMENT,
     FLEET_RING,
@@ -50,14 +53,23 @@ from tests.simulation.search_mistakes import first_seeds
 
 RING_BROKERS = (LED_RING, LED_RING_TIGHT, FLEET_RING, WATCHED_RING, COPIED_RING, MOVED_RING)
 WAYS: dict[str, tuple[Layout, ...]] = {
-    "document": (DOCUMENT, FLEET_DOCUMENT, MOVED_DOCUMENT, DAMAGED_DOCUMENT, MIXED_DOCUMENT, CONVERTING),
-    "log": (LOG, LOG_LONG, FLEET, DAMAGED, MIXED, CONVERTING),
+    "document": (
+        DOCUMENT,
+        FLEET_DOCUMENT,
+        MOVED_DOCUMENT,
+        DAMAGED_DOCUMENT,
+        MIXED_DOCUMENT,
+        ERASED_DOCUMENT,
+        CONVERTING,
+    ),
+    "log": (LOG, LOG_LONG, FLEET, DAMAGED, MIXED, ERASED, CONVERTING),
     "brokers": (LED, LED_DOCUMENT, COPIED, COPIED_DOCUMENT),
     "gRPC": (
         SERVED,
         FLEET_SERVED,
         WATCHED,
         MIXED_WATCHED,
+        ERASED_WATCHED,
         STALLED,
         FOREIGN,
         GUARDED,

@@ -23,6 +23,8 @@ from simulation.world.layout import (
     DAMAGED,
     DAMAGED_DOCUMENT,
     DOCUMENT,
+    ERASED,
+    ERASED_DOCUMENT,
     FLEET,
     FLEET_DOCUMENT,
     FLEET_RING,
@@ -52,6 +54,7 @@ from tests.simulation import (
     broker_mutations,
     convert_mutations,
     copy_mutations,
+    erasing_mutations,
     fleet_mutations,
     foreign_mutations,
     log_mutations,
@@ -535,6 +538,8 @@ _TRIALS: list[_Row] = [
     (trial_mutations.payloads_that_cannot_be_read_fail_what_was_committed, LOG, BLURRED, Invariant.ABSENT),
     (trial_mutations.claims_whose_payloads_cannot_be_read_called_failed, LOG, BLURRED, Invariant.GIVEN_BACK),
     (trial_mutations.shards_that_a_broker_has_not_heard_of_refused_for_good, LED_RING, RESTARTS, Invariant.EXPECTED),
+    (trial_mutations.small_queues_forget_the_tokens_of_their_claims, LOG, ROUGH, Invariant.TOKENS),
+    (trial_mutations.small_queues_forget_the_tokens_of_their_claims, DOCUMENT, ROUGH, Invariant.TOKENS),
     (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
     (trial_mutations.workers_sent_away_by_brokers_that_disagree, LED, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
@@ -569,6 +574,17 @@ _FORMS: list[_Row] = [
 ]
 
 
+_ERASURES: list[_Row] = [
+    (erasing_mutations.missing_forms_left_to_late_writers, ERASED, ROUGH, Invariant.ARCHIVED),
+    (erasing_mutations.first_form_alone_erased, ERASED, CALM, Invariant.ARCHIVED),
+    (erasing_mutations.first_form_alone_erased, ERASED_DOCUMENT, CALM, Invariant.ARCHIVED),
+    (erasing_mutations.erased_objects_taken_for_damage, ERASED, ROUGH, Invariant.ARCHIVED),
+    (erasing_mutations.rest_written_over_the_rest_of_another, ERASED, CALM, Invariant.ARCHIVED),
+    (erasing_mutations.erasures_recorded_when_they_are_done, ERASED, CALM, Invariant.ARCHIVED),
+    (erasing_mutations.objects_changed_by_others_left_as_they_are, ERASED, CALM, Invariant.ARCHIVED),
+]
+
+
 class Mistake(NamedTuple):
     """One of them, and where it is looked for."""
 
@@ -599,5 +615,6 @@ _ALL = (
     *_CONVERSIONS,
     *_TRIALS,
     *_FORMS,
+    *_ERASURES,
 )
 MISTAKES = [Mistake(*row) for row in _ALL]

@@ -17,6 +17,7 @@ from simulation.world.layout import (
     COPIED,
     DAMAGED,
     DOCUMENT,
+    ERASED,
     FLEET,
     FOREIGN,
     GUARDED,
@@ -24,7 +25,6 @@ from simulation.world.layout import (
     LED,
     LED_RING,
     LOG,
-    MIXED,
     RING,
     SERVED,
     STALLED,
@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 CHUNK = 20
 every_layout = pytest.mark.parametrize(
     "layout",
-    [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING, WATCHED, FOREIGN, GUARDED, DAMAGED, MIXED],
+    [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING, WATCHED, FOREIGN, GUARDED, DAMAGED, ERASED],
     ids=lambda layout: layout.name,
 )
 
@@ -115,6 +115,9 @@ SEEDS = {
     "mixed": 5,
     "mixed-document": 5,
     "mixed-watched": 3,
+    "erased": 5,
+    "erased-document": 5,
+    "erased-watched": 3,
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from casque.broker.broker import Broker
 from casque.client import remote
+from casque.client.small import SmallQueue
 from casque.clock import Clock
 from casque.engine import embedded
 from casque.engine.embedded import EmbeddedService
@@ -238,3 +239,11 @@ def heartbeats_wait_for_all_shards(patch: pytest.MonkeyPatch) -> None:
         return await in_time(calls, clock=clock, seconds=None)
 
     patch.setattr("casque.ring.service.in_time", patient)
+
+
+# --- The small API ---
+
+
+def small_queues_forget_the_tokens_of_their_claims(patch: pytest.MonkeyPatch) -> None:
+    """Calls by id alone mean any lease, that of the next worker too."""
+    patch.setattr(SmallQueue, "_token", lambda _self, _job_id, token: token)

@@ -92,7 +92,7 @@ async def list_erasures(store: Store) -> list[Erasure]:
     Raises:
         InvalidInputError: there is no queue.
     """
-    found = [one for part in await _stores(store) for one in await erasures_of(part, Environment())]
+    found = [one for part in await _stores(store) for one in await erasures_of(part, Environment().patience)]
     return sorted(found, key=lambda one: one.at)
 
 

@@ -18,15 +18,25 @@ from casque.service import requests
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobSpec
 
+CLAIMS_MAX = 10_000
+"""Claims whose tokens are remembered. Those of older claims are forgotten."""
+
 
 class SmallQueue(LeaseVerbs):
-    """What `BrokerQueue` and `DirectQueue` share: the verbs and the view of the whole queue."""
+    """What `BrokerQueue` and `DirectQueue` share: the verbs and the view of the whole queue.
+
+    `ack`, `nack` and `heartbeat` by id alone mean the lease that this queue claimed: they raise LeaseLostError once
+    the job was given to another worker. For a job that was claimed elsewhere they mean any lease.
+    """
 
     _parts: Parts
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._blobs = parts.blobs(tolerant=True)
+        self._claimed: dict[str, int] = {}
+        """The token of the last claim of each job, oldest claim first. Those of settled jobs stay: the same call may be
+        repeated, and a second call must not settle the lease of the next worker."""
 
     def _service_of(self, executor: Executor) -> EmbeddedService:
         return EmbeddedService(executor, self._parts.settings, blobs=self._blobs)
@@ -59,7 +69,15 @@ class SmallQueue(LeaseVerbs):
                 request_id=checks.request_id(request_id),
             )
         )
+        for record in records:
+            self._claimed.pop(record.id, None)
+            self._claimed[record.id] = record.token
+        while len(self._claimed) > CLAIMS_MAX:
+            del self._claimed[next(iter(self._claimed))]
         return [plain_job(record, self) for record in records]
+
+    def _token(self, job_id: str, token: int | None) -> int | None:
+        return self._claimed.get(job_id) if token is None else checks.token(token)
 
     async def read_state(self) -> QueueState:
         """Everything in the queue as of now, read in full from the store, independently of calls in flight."""

@@ -29,6 +29,7 @@ from casque.codec.archive import (
 from casque.codec.blobs import is_blob
 from casque.environment import Environment, Patience
 from casque.errors import CorruptQueueError, StorageError
+from casque.journal.erasing import holds_the_rest
 from casque.journal.tries import Tries
 from casque.settings import milliseconds
 from casque.state import State
@@ -203,10 +204,11 @@ async def write_range(
     over = _between(finished, range_)
     for hour, some in _by_hour(over):
         bodies = await _encoded(hour, range_, some, forms)
-        if Form.PARQUET in forms:
-            await _check_other_forms(store, patience, hour, range_, some, bodies)
+        if Form.PARQUET in forms and await _was_erased_from(store, patience, hour, range_, some, bodies):
+            continue
         for key, body in bodies.items():
-            await _create(store, patience, key, body)
+            if not await _create(store, patience, key, body, some):
+                break  # erased jobs must not come back in another form
     # Delete their large payloads, except those of dead jobs: these stay in the queue, and may be retried.
     named = [one.job.spec.blob for one in over if one.state is not JobState.DEAD]
     blobs = [key for key in named if key is not None and is_blob(key)]
@@ -257,19 +259,26 @@ async def aside(work: Callable[[], R]) -> R:
     return await asyncio.to_thread(work)
 
 
-async def _check_other_forms(
+async def _was_erased_from(
     store: Store,
     patience: Callable[[], Patience],
     hour: str,
     range_: Range,
     finished: Sequence[Finished],
     bodies: Iterable[str],
-) -> None:
-    """A name that is free in one form may hold other jobs in another, which readers would then pass over."""
+) -> bool:
+    """Whether another form lacks jobs that were erased: they must not come back in this one.
+
+    Raises:
+        CorruptQueueError: a name that is free in one form holds other jobs in another, which readers would pass over.
+    """
     for key in {archive_key(hour, range_, form) for form in Form} - set(bodies):
         read = await patience().insist(lambda: store.get(key))  # noqa: B023
         if isinstance(read, Stored) and not holds(key, read.body, finished):
+            if await holds_the_rest(store, patience, key, read.body, finished):
+                return True
             raise _in_the_way(key)
+    return False
 
 
 def _in_the_way(key: str) -> CorruptQueueError:
@@ -280,18 +289,23 @@ def _in_the_way(key: str) -> CorruptQueueError:
     )
 
 
-async def _create(store: Store, patience: Callable[[], Patience], key: str, body: bytes) -> None:
+async def _create(
+    store: Store, patience: Callable[[], Patience], key: str, body: bytes, finished: Sequence[Finished]
+) -> bool:
+    """False if it exists and jobs were erased from it."""
     tries = Tries(f"the creation of {key}", patience)
     while True:
         outcome = await tries.attempt(lambda: store.create(key, body))
         if outcome is None:
             continue
         if isinstance(outcome, Won):
-            return
-        # The object exists, perhaps from an earlier attempt of our own: it must be the same.
+            return True
+        # The object exists, perhaps from an earlier attempt of our own: it must be the same, but for what was erased.
         read = await patience().insist(lambda: store.get(key))
         if isinstance(read, Stored):
             if agree(key, read.body, body):
-                return
+                return True
+            if await holds_the_rest(store, patience, key, read.body, finished):
+                return False
             raise _in_the_way(key)
         await tries.pause(StorageError(f"{key} is neither there nor free"))

@@ -1,8 +1,8 @@
 """Erases finished jobs from an archive: its objects are written again without them, in every form.
 
-Only ranges that the queue calls archived: the process that completes a range still being written compares it with the
-log. A process that slept since may yet try to write an older one. It finds the name taken and loses, so an
-object is never deleted, and a form that is missing is written, too; one without jobs stays, empty.
+Only ranges that the queue calls archived: one that is still being written may get more objects. A process that slept
+since may yet try to write an older one. It finds the name taken and loses, so an object is never deleted, and a form
+that is missing is written, too; one without jobs stays, empty.
 
 What was asked is recorded first, so that `verify` knows why jobs are missing, after a crash as well. Repeating an
 erasure completes it. Two at once take turns by compare-and-set.
@@ -10,7 +10,7 @@ erasure completes it. Two at once take turns by compare-and-set.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -22,17 +22,19 @@ from casque.codec.archive import (
     Form,
     Range,
     archive_key,
+    archived_jobs,
     decode_archived,
     encode_lines,
+    holds,
     parse_key,
 )
 from casque.codec.head import UNREADABLE
-from casque.environment import Environment
+from casque.environment import Environment, Patience
 from casque.errors import CorruptQueueError, StorageError
 from casque.journal.tries import Tries
 from casque.service import ArchivedJob
 from casque.storage.port import Store, Stored, Won
-from casque.types import from_ms
+from casque.types import Finished, from_ms
 
 ERASURES = f"{ARCHIVE}erasures/"
 """Records lie beside the hours: a copy or a listing of the archive meets them without another request."""
@@ -180,7 +182,7 @@ def new_erasure(env: Environment, *, by: str, zone: str | None, ids: Iterable[st
     return Erasure(at=from_ms(env.clock.wall_ms()), by=by, zone=zone, ids=tuple(dict.fromkeys(ids)))
 
 
-async def erasures_of(store: Store, env: Environment) -> list[Erasure]:
+async def erasures_of(store: Store, patience: Callable[[], Patience]) -> list[Erasure]:
     """All that were recorded, oldest first.
 
     Raises:
@@ -188,7 +190,7 @@ async def erasures_of(store: Store, env: Environment) -> list[Erasure]:
     """
     found = []
     async for key in store.list(ERASURES):
-        read = await env.patience().insist(lambda: store.get(key))  # noqa: B023
+        read = await patience().insist(lambda: store.get(key))  # noqa: B023
         if not isinstance(read, Stored):
             raise StorageError(f"{key} was listed and is not there")
         try:
@@ -198,3 +200,22 @@ async def erasures_of(store: Store, env: Environment) -> list[Erasure]:
                 key, f"this is no record of an erasure ({error}). Restore it from a backup"
             ) from error
     return found
+
+
+async def holds_the_rest(
+    store: Store, patience: Callable[[], Patience], key: str, body: bytes, finished: Sequence[Finished]
+) -> bool:
+    """Whether an object lacks only those of these jobs that were erased on request."""
+    erased = [one.chooser() for one in await erasures_of(store, patience)]
+    if not erased:
+        return False
+    try:
+        there = {(job.id, job.position) for job in decode_archived(key, body)}
+    except CorruptQueueError:
+        return False
+    left = [
+        one
+        for one, job in zip(finished, archived_jobs(finished), strict=True)
+        if (job.id, job.position) in there or not any(takes(job) for takes in erased)
+    ]
+    return holds(key, body, left)

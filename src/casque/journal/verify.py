@@ -17,8 +17,6 @@ from casque.codec.archive import (
     ARCHIVE,
     Form,
     archive_key,
-    archived_jobs,
-    decode_archived,
     form_of,
     holds,
     parse_key,
@@ -36,7 +34,7 @@ from casque.environment import Environment
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError
 from casque.journal.archive_check import RESTORE, check_end, expected, ranges_of
 from casque.journal.cleanup import SEGMENTS, SNAPSHOTS
-from casque.journal.erasing import ERASURES, erasures_of
+from casque.journal.erasing import ERASURES, holds_the_rest
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.log.register import HeadRegister
 from casque.journal.walk import LIMITS, Walk, flaw
@@ -282,25 +280,11 @@ class Verifier:
         read = await self._reader.get(key)
         if not isinstance(read, Stored):
             return False
-        if not holds(key, read.body, finished) and not await self._holds_the_rest(key, read.body, finished):
+        if not holds(key, read.body, finished) and not await holds_the_rest(
+            self._store, self._env.patience, key, read.body, finished
+        ):
             raise CorruptQueueError(key, f"this part of the archive is not what the log says. {RESTORE}")
         return True
-
-    async def _holds_the_rest(self, key: str, body: bytes, finished: list[Finished]) -> bool:
-        """Whether only jobs are missing that were erased on request."""
-        erased = [one.chooser() for one in await erasures_of(self._store, self._env)]
-        if not erased:
-            return False
-        try:
-            there = {(job.id, job.position) for job in decode_archived(key, body)}
-        except CorruptQueueError:
-            return False
-        left = [
-            one
-            for one, job in zip(finished, archived_jobs(finished), strict=True)
-            if (job.id, job.position) in there or not any(takes(job) for takes in erased)
-        ]
-        return holds(key, body, left)
 
     async def _notes(self, head: LogHead, tip: Tip, listed: list[str]) -> tuple[str, ...]:
         fences = {segment_key(position) for position in tip.fences}
