@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference browser lock clean
+.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference docs docs-serve browser lock clean
 
 PY := .venv/bin/python
 
@@ -13,7 +13,7 @@ setup: ## Create .venv with the locked dependencies, and the Azure test server
 run: setup ## The main job: a broker, workers, a burst of jobs, a worker killed, a live view, the archive, and a report of it
 	@$(PY) -m casque.cli demo --data ./data
 
-test: lint types layers pytest ## Everything that has to hold: ruff, mypy, import-linter, pytest
+test: lint types layers docs pytest ## Everything that has to hold: ruff, mypy, import-linter, the documentation, pytest
 
 lint: setup
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && $(PY) scripts/words.py
@@ -73,8 +73,14 @@ reference: setup ## Write anew what follows from the code: pages of the referenc
 	@$(PY) scripts/sync_queue.py
 	@$(PY) scripts/reference.py
 
-lock: setup ## Write requirements/dev.lock anew from pyproject.toml
+docs: ## Build the documentation into site/, strictly: links, anchors, spelling (SERVE=1 serves it on 127.0.0.1:8000)
+	@bash scripts/docs $(if $(SERVE),serve,build)
+
+docs-serve: ## Serve the documentation on 127.0.0.1:8000, and rebuild it when a page changes
+	@bash scripts/docs serve
+
+lock: setup ## Write requirements/*.lock anew from pyproject.toml
 	@bash scripts/lock
 
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .venv-django .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .venv-django .venv-docs site .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+import re
 import tempfile
 from collections import deque
 from pathlib import Path
@@ -80,7 +81,13 @@ async def watched(url: str) -> str:
         await asyncio.gather(*tasks, return_exceptions=True)
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(draw(picture, list(depths), width=WIDTH, height=24))
-    return console.export_svg(title=f"casque top {SHOWN_AS}")
+    drawn = console.export_svg(title=f"casque top {SHOWN_AS}")
+    return without_remote_fonts(drawn)
+
+
+def without_remote_fonts(svg: str) -> str:
+    """The picture in the reader's own monospaced font: rich's style sheet would fetch one from another host."""
+    return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
 def main() -> None:

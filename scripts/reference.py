@@ -1,4 +1,5 @@
-"""Writes what of the reference follows from the code: `python.md`, `coverage.md`, and the list of commands in `cli.md`.
+"""Writes the pages that follow from other files: `python.md`, `coverage.md`, the list of commands in `cli.md`, and the
+index of decisions.
 
 .venv/bin/python scripts/reference.py            writes the pages anew (`make reference`)
 .venv/bin/python scripts/reference.py --check    writes nothing, and names those that are not current
@@ -23,78 +24,29 @@ import casque
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the table of coverage is made from the tests
 
+from scripts.public_names import NOT_MADE, PARTS  # noqa: E402
 from tests.simulation import coverage  # noqa: E402
 
 DOCS = ROOT / "docs" / "reference"
+DECISIONS = ROOT / "docs" / "decisions"
 
-PARTS = {
-    "Functions": [
-        "casque.App",
-        "casque.functions.job.JobFunction",
-        "casque.functions.job.JobCall",
-        "casque.Handle",
-        "casque.SyncHandle",
-        "casque.JobContext",
-        "casque.Snooze",
-        "casque.Cancel",
-        "casque.JobEvent",
-        "casque.Progress",
-    ],
-    "Workers": [
-        "casque.worker.Worker",
-        "casque.worker.ConsumerOptions",
-        "casque.worker.Selection",
-        "casque.worker.Summary",
-        "casque.worker.Handler",
-        "casque.worker.Retry",
-    ],
-    "Queues": [
-        "casque.Queue",
-        "casque.SyncQueue",
-        "casque.NewJob",
-        "casque.Outcome",
-        "casque.OutcomeKind",
-        "casque.Gate",
-    ],
-    "Zones": ["casque.ZoneRules", "casque.ZoneStanding", "casque.PeekedZone", "casque.ZoneLease"],
-    "Schedules": ["casque.Schedule", "casque.Missed"],
-    "Jobs": ["casque.Job", "casque.SyncJob", "casque.JobState", "casque.Attempt", "casque.Ending"],
-    "History": ["casque.QueueEvent", "casque.EventKind", "casque.ArchivedJob", "casque.ArchivedAttempt"],
-    "The small API": [
-        "casque.BrokerQueue",
-        "casque.DirectQueue",
-        "casque.HeartbeatManager",
-        "casque.QueueState",
-        "casque.JobStatus",
-        "casque.ObjectStoragePort",
-        "casque.InMemoryStorage",
-        "casque.LocalFileSystemStorage",
-        "casque.S3Storage",
-        "casque.GCSStorage",
-    ],
-    "Copies": ["casque.backup_queue", "casque.restore_queue", "casque.clone_queue", "casque.Copied"],
-    "Connecting": ["casque.ClientTlsFiles"],
-    "Tests": [
-        "casque.testing.inline",
-        "casque.testing.in_memory",
-        "casque.testing.assert_enqueued",
-        "casque.testing.ManualClock",
-    ],
-}
-"""Every public name but errors and settings, which have pages of their own. Tests hold it against `casque.__all__`."""
-
-NOT_MADE = {
-    "JobFunction", "JobCall", "Handle", "SyncHandle", "Queue", "SyncQueue", "Job", "SyncJob", "ObjectStoragePort",
-}  # fmt: skip
-"""What nobody makes by calling it."""
 LIKE = {"SyncQueue": "Queue", "SyncJob": "Job", "SyncHandle": "Handle"}
 """What blocks is told where it does not."""
 
 HEAD = """# Python
 
-Every public class and function, as the code itself tells it: `make reference` writes this page, and its examples are
+Every public class and function, as the code documents it: `make reference` writes this page, and its examples are
 run as tests. The [how-tos](../README.md#how-to) show how to use them together. [Errors](errors.md) and
 [settings](settings.md) have pages of their own.
+"""
+
+DECISIONS_HEAD = """# Decisions
+
+One page per decision that a newcomer would otherwise wonder about: what was decided, why, and what it costs.
+
+A new decision gets the next number and the status *accepted*. A decision that no longer holds stays, *superseded by*
+another one; if only a part has changed, it is *amended by* another one. `make reference` writes this list from the
+pages. Missing numbers are not in use.
 """
 
 
@@ -119,7 +71,23 @@ def pages() -> dict[Path, str]:
         DOCS / "python.md": python_page(),
         DOCS / "coverage.md": coverage.page(),
         cli: before + begin + command_list() + end + after,
+        DECISIONS / "README.md": decision_index(),
     }
+
+
+# --- Decisions ---
+
+
+def decision_index() -> str:
+    rows = "".join(f"| {number} | [{title}]({name}) | {status} |\n" for number, title, name, status in decisions())
+    return f"{DECISIONS_HEAD}\n| | decision | status |\n|---|---|---|\n{rows}"
+
+
+def decisions() -> Iterator[tuple[int, str, str, str]]:
+    for path in sorted(DECISIONS.glob("0*.md")):
+        found = re.match(r"# (\d+)\. (.+)\n\n\*\*Status\*\*: (.+)\.\n", path.read_text())
+        assert found, f"{path.name}: begin with `# NUMBER. TITLE`, an empty line, and `**Status**: accepted.`"
+        yield int(found[1]), found[2], path.name, found[3]
 
 
 # --- Commands ---

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +57,30 @@ def test_the_wheel_has_no_more_than_the_packages_of_users(wheel: Path) -> None:
     assert {path.name for path in wheel.iterdir()} == {"casque", "pyspark_casque", information.name}
     assert {path.stem for path in (wheel / "casque" / "testing").iterdir()} == FOR_USERS | {"__init__"}
     assert (wheel / "casque" / "py.typed").exists()
+
+
+def test_the_page_on_an_index_has_no_link_to_a_file_beside_the_readme(wheel: Path) -> None:
+    [information] = wheel.glob("casque-*.dist-info")
+    _, _, page = (information / "METADATA").read_text().partition("\n\n")
+    assert page.startswith("# casque")
+    assert relative_links(page) == []
+    assert "](" in (ROOT / "README.md").read_text()
+
+
+def test_links_of_the_readme_lead_to_the_repository_once_it_is_named() -> None:
+    module = runpy.run_path(str(ROOT / "scripts" / "package_metadata.py"))
+    readme = (ROOT / "README.md").read_text()
+    page = module["readme_for_index"](readme, "https://example.com/casque")
+    assert "[tutorial](https://example.com/casque/blob/HEAD/docs/tutorial.md)" in page
+    assert "](https://example.com/casque/raw/HEAD/docs/images/top.svg)" in page
+    assert relative_links(page) == []
+    assert module["project_urls"]("https://example.com/casque")["Changelog"].endswith("/blob/HEAD/CHANGELOG.md")
+    assert module["project_urls"]("") == {}
+
+
+def relative_links(page: str) -> list[str]:
+    targets = re.findall(r"\]\(([^)\s]+)\)", page)
+    return [target for target in targets if not target.startswith(("https://", "#"))]
 
 
 def test_every_module_of_the_wheel_works_without_what_developers_have(wheel: Path) -> None:

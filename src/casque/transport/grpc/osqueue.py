@@ -21,7 +21,7 @@ from casque.types import JobRecord, JobSpec, JobState
 ENTRYPOINT = "osqueue"
 LEASE_MS = 30_000
 DATA_MAX = 4 * 1024 * 1024 - 1024
-"""gRPC clients take messages of at most 4 MiB unless told otherwise: a larger job could be pushed and never claimed."""
+"""gRPC clients take messages of at most 4 MiB by default: a larger job could be pushed and never claimed."""
 
 
 class Osqueue:
