@@ -234,7 +234,12 @@ SOON = timedelta(milliseconds=1)
 
 async def test_heartbeats_go_on_after_a_storage_failure_and_stop_when_the_job_is_gone() -> None:
     queue = Beating(
-        jqueue.StorageError("no", OSError()), None, jqueue.CASConflictError("busy"), jqueue.JobNotFoundError("id")
+        jqueue.StorageError("no", OSError()),
+        None,
+        jqueue.CASConflictError("busy"),
+        casque.UnknownOutcomeError("it may have landed"),
+        casque.NoLeaderError(),
+        jqueue.JobNotFoundError("id"),
     )
 
     async with HeartbeatManager(queue, "id", SOON) as manager:
@@ -243,7 +248,7 @@ async def test_heartbeats_go_on_after_a_storage_failure_and_stop_when_the_job_is
         assert manager._task is not None
         await asyncio.wait([manager._task])
 
-    assert queue.calls == 4
+    assert queue.calls == 6
 
 
 async def test_a_foreign_error_of_a_heartbeat_is_raised_at_the_end_of_the_block() -> None:

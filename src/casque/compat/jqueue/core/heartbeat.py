@@ -8,11 +8,28 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from casque.clock import SystemClock
-from casque.compat.jqueue.domain.errors import CASConflictError, JQueueError
-from casque.errors import StorageError
+from casque.compat.jqueue.domain.errors import JQueueError
+from casque.errors import (
+    BrokerUnreachableError,
+    CASConflictError,
+    LimitReachedError,
+    NoLeaderError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from casque.telemetry import logger
 
 log = logger("compat.jqueue")
+
+PASSING = (
+    StorageError,
+    CASConflictError,
+    UnknownOutcomeError,
+    NoLeaderError,
+    LimitReachedError,
+    BrokerUnreachableError,
+)
+"""Errors after which the next heartbeat may succeed."""
 
 
 class HasHeartbeat(Protocol):
@@ -55,7 +72,7 @@ class HeartbeatManager:
             await clock.sleep(self.interval.total_seconds())
             try:
                 await self.queue.heartbeat(self.job_id)
-            except (StorageError, CASConflictError) as error:
+            except PASSING as error:
                 log.warning("heartbeat of job %s failed, trying again: %s", self.job_id, error)
             except JQueueError:
                 return
