@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference browser lock clean
+.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference browser lock sbom clean
 
 PY := .venv/bin/python
 
@@ -73,8 +73,11 @@ reference: setup ## Write anew what follows from the code: pages of the referenc
 	@$(PY) scripts/sync_queue.py
 	@$(PY) scripts/reference.py
 
+sbom: ## The list of parts of a release (CycloneDX), in dist/: make sbom EXTRAS=server,spark-java
+	@bash scripts/sbom "" $(EXTRAS)
+
 lock: setup ## Write requirements/dev.lock anew from pyproject.toml
 	@bash scripts/lock
 
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .venv-deploy .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
