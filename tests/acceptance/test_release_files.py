@@ -52,8 +52,14 @@ def test_the_security_policy_says_how_to_report_and_what_is_supported() -> None:
     policy = (ROOT / "SECURITY.md").read_text()
     for heading in ("## Report a vulnerability", "## Supported versions"):
         assert heading in policy
-    for target in re.findall(r"\]\(([^)#:]+)\)", policy):
-        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "deploy/README.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text())
+    assert links
+    for link in links:
+        assert (ROOT / page).parent.joinpath(link).exists(), link
 
 
 @pytest.mark.long
