@@ -296,6 +296,15 @@ async def test_a_worker_does_the_jobs_of_the_compose_file(tmp_path: Path) -> Non
     assert health(f"http://127.0.0.1:{http_1}/healthz") == 1, "it is gone"
 
 
+def test_the_compose_file_has_the_form_that_docker_knows(tmp_path: Path) -> None:
+    command = [fetched("check-jsonschema"), "--builtin-schema", "vendor.compose-spec"]
+    checked = subprocess.run([*command, DEPLOY / "docker-compose.yml"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text((DEPLOY / "docker-compose.yml").read_text().replace("command:", "comand:"))
+    assert subprocess.run([*command, wrong], capture_output=True).returncode == 1, "a mistake is noticed"
+
+
 def test_files_and_services_that_the_compose_file_names_are_there() -> None:
     services = COMPOSE["services"]
     for service in services.values():
