@@ -18,6 +18,7 @@ from casque.cli.output import Terminal, print_json
 from casque.cli.process import add_current_directory, collect_rarely, fast_loop, on_stop_signal
 
 if TYPE_CHECKING:
+    from casque.cli.worker_monitor import Monitor
     from casque.worker import Summary, Worker
 
 
@@ -51,6 +52,14 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         str | None, typer.Option("--token", help="The broker's token; by default that in CASQUE_TOKEN.")
     ] = None
     option: StoreOptions = None
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Serve /healthz, /readyz and /metrics there; a port alone is for this machine only.",
+        ),
+    ] = None
     json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for a program.")] = False
     log_format: LogFormatOption = LogFormat.TEXT
     verbose: Annotated[
@@ -61,12 +70,15 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         """Run a worker with these settings until it is stopped, and report what it did."""
         console = Terminal(stderr=True, highlight=False)
         with log_to_stderr(self.log_format, self.verbose):
+            from casque.cli.worker_monitor import Monitor, parse_address
             from casque.worker import Worker
             from casque.worker.importing import import_app
 
+            monitor = None if self.metrics is None else Monitor(parse_address(self.metrics))
             add_current_directory()
+            app = import_app(self.app)
             worker = Worker(
-                import_app(self.app),
+                app if monitor is None else monitor.watched(app),
                 entrypoints=self.entrypoint,
                 zones=self.zone or None,
                 drain=self.drain,
@@ -75,8 +87,11 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
                 opening=self._opening(),
                 **settings,
             )
+            if monitor is not None:
+                consumer = settings.get("consumer")
+                monitor.watch(worker, settings["concurrency"] if consumer is None else consumer.workers)
             collect_rarely()
-            _run_until_stopped(worker, console, json=self.json)
+            _run_until_stopped(worker, console, monitor, json=self.json)
 
     def _opening(self) -> dict[str, Any]:
         """How the queue is opened, as far as it is not the app's own way."""
@@ -97,6 +112,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         "casque worker shop.jobs:app --entrypoint send_mail --lease 30 -v",
         "casque worker shop.jobs:app --zone acme --zone umbrella",
         "casque worker shop.jobs:app --url grpc://broker:7700 --token $TOKEN",
+        "casque worker shop.jobs:app --metrics 127.0.0.1:9102",
         "casque worker shop.jobs:app --burst",
     ],
 )
@@ -132,12 +148,12 @@ def worker(
     options.run(concurrency=concurrency, lease=lease, recycle_after=recycle_after, recycle_memory=recycle_memory)
 
 
-def _run_until_stopped(worker: Worker, console: Console, *, json: bool) -> None:
+def _run_until_stopped(worker: Worker, console: Console, monitor: Monitor | None, *, json: bool) -> None:
     """Does not return if a handler cannot be stopped: see `casque.worker.handback`."""
     from casque.worker.handback import give_back_after
 
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        summary = runner.run(_run(worker, console, quiet=json))
+        summary = runner.run(_run(worker, console, monitor, quiet=json))
         if json:
             print_json({"worker": worker.name, **msgspec.to_builtins(summary)})
         else:
@@ -148,17 +164,23 @@ def _run_until_stopped(worker: Worker, console: Console, *, json: bool) -> None:
             give_back_after(url, opening, worker=worker.name, leases=worker.unstopped)
 
 
-async def _run(worker: Worker, console: Console, *, quiet: bool) -> Summary:
+async def _run(worker: Worker, console: Console, monitor: Monitor | None, *, quiet: bool) -> Summary:
     def stop(number: signal.Signals) -> None:
         if not quiet:
             console.print(f"{number.name}: stopping; again to stop at once")
+        if monitor is not None:
+            monitor.stopping()
         worker.stop()
 
     on_stop_signal(stop)
     if not quiet:
         zones = f" of {', '.join(worker.zones)}" if worker.zones is not None else ""
         console.print(f"{worker.name} works on {', '.join(worker.entrypoints)}{zones}", soft_wrap=True)
-    return await worker.run()
+    if monitor is None:
+        return await worker.run()
+    async with monitor.serving() as address:
+        console.print(f"metrics at http://{address}/metrics", soft_wrap=True)
+        return await worker.run()
 
 
 def _describe(summary: Summary) -> str:
