@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference docs docs-serve browser lock clean
+.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference docs docs-serve browser lock sbom clean
 
 PY := .venv/bin/python
 
@@ -79,8 +79,11 @@ docs: ## Build the documentation into site/, strictly: links, anchors, spelling 
 docs-serve: ## Serve the documentation on 127.0.0.1:8000, and rebuild it when a page changes
 	@bash scripts/docs serve
 
+sbom: ## The list of parts of a release (CycloneDX), in dist/: make sbom EXTRAS=server,spark-java
+	@bash scripts/sbom "" $(EXTRAS)
+
 lock: setup ## Write requirements/*.lock anew from pyproject.toml
 	@bash scripts/lock
 
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .venv-django .venv-docs site .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .venv-django .venv-docs .venv-deploy site .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -80,6 +81,7 @@ from casque.worker import Worker
 task = import_string(f"{API}.task")
 TaskResultMismatch = import_string(f"{API}.exceptions.TaskResultMismatch")
 seen: list[Any] = []
+MANAGE = [sys.executable, "-c", "import django_side; django_side.main()"]
 SOON = timedelta(milliseconds=40)
 """For tests that ask for what is not there: a result is waited for until it would be archived."""
 
@@ -453,7 +455,7 @@ class Commands(OnCasque):
         result = add.enqueue(1, b=1)
         close_all()
         ran = subprocess.run(
-            [sys.executable, "-c", "import django_side; django_side.main()", "casque_worker", "--burst", "--json"],
+            [*MANAGE, "casque_worker", "--burst", "--json"],
             cwd=Path(__file__).parent,
             env={**os.environ, "DJANGO_SIDE": str(PLACE), "DJANGO_SIDE_URL": self.url},
             capture_output=True,
@@ -467,7 +469,7 @@ class Commands(OnCasque):
     def test_a_worker_that_waits_for_tasks_stops_cleanly_when_asked(self) -> None:
         close_all()
         with subprocess.Popen(
-            [sys.executable, "-c", "import django_side; django_side.main()", "casque_worker", "--json", "-v", "2"],
+            [*MANAGE, "casque_worker", "--json", "-v", "2", "--metrics", "127.0.0.1:0"],
             cwd=Path(__file__).parent,
             env={**os.environ, "DJANGO_SIDE": str(PLACE), "DJANGO_SIDE_URL": self.url},
             stdout=subprocess.PIPE,
@@ -477,14 +479,20 @@ class Commands(OnCasque):
             result = add.enqueue(20, b=1)
             assert worker.stderr is not None
             try:
+                address = ""
                 for line in worker.stderr:
+                    if line.startswith("metrics at "):
+                        address = line.removeprefix("metrics at ").strip()
                     if result.id in line and "done" in line:
                         break
+                with urllib.request.urlopen(address, timeout=30) as page:
+                    metrics = page.read().decode()
                 worker.send_signal(signal.SIGTERM)
                 said, _ = worker.communicate(timeout=30)
             finally:
                 worker.kill()
         self.assertEqual((worker.returncode, json.loads(said)["done"]), (0, 1))
+        self.assertIn("casque_worker_jobs_claimed_total 1", metrics)
         result.refresh()
         self.assertEqual(result.return_value, 21)
 

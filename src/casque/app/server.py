@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol
 
+from casque.app.observed import ObservedParts, metered
 from casque.app.ring import Peers, ring_broker
 from casque.broker.broker import Broker
 from casque.client.opening import Parts, as_store
@@ -26,6 +27,8 @@ from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
 from casque.transport.border import admit
 from casque.transport.grpc.server import GrpcLimits, GrpcServer
+from casque.transport.http.entrypoint_numbers import EntrypointNumbers, watching
+from casque.transport.http.led_states import LedStates
 from casque.transport.http.limits import HttpLimits
 from casque.transport.http.server import HttpServer
 from casque.transport.limits import DEFAULT_LIMITS, Limits
@@ -106,14 +109,20 @@ class BrokerServer:
                 )
         self._advertise = advertised(options.listen, options.advertise)
         self._options = options
-        self._parts = Parts(
-            as_store(options.url, options.store_options), options.queue, layout=options.layout, clock=clock, rng=rng
-        )
+        self.metrics = Metrics()
+        self._entrypoints: EntrypointNumbers | None = None
+        store = as_store(options.url, options.store_options)
+        if options.http is None:
+            self._parts = Parts(store, options.queue, layout=options.layout, clock=clock, rng=rng)
+        else:
+            self._parts = observed = ObservedParts(
+                metered(store, self.metrics), options.queue, layout=options.layout, clock=clock, rng=rng
+            )
+            self._entrypoints = EntrypointNumbers(LedStates(observed.committers, observed.clock), observed.clock)
         self._env: Environment = self._parts
         self._broker: Broker | RingBroker | None = None
         self._running: asyncio.Task[None] | None = None
         self._servers: list[Server] = []
-        self.metrics = Metrics()
         self.grpc_port = 0
         self.http_port: int | None = None
 
@@ -215,6 +224,8 @@ class BrokerServer:
     async def _listen(self) -> None:
         options = self._options
         door = admit(options.tokens, options.limits)
+        if self._entrypoints is not None:
+            door = watching(door, self._entrypoints)
         grpc = self._grpc_server(
             self,
             listen=str(options.listen),
@@ -237,6 +248,7 @@ class BrokerServer:
             tls=options.tls,
             admit=door,
             metrics=self.metrics,
+            entrypoints=self._entrypoints,
             settings=options.queue,
             guarded=options.guarded,
             hosts=(self._advertise.host, *options.allow_hosts),

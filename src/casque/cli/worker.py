@@ -18,6 +18,7 @@ from casque.cli.output import Terminal, print_json
 from casque.cli.process import add_current_directory, collect_rarely, fast_loop, on_stop_signal
 
 if TYPE_CHECKING:
+    from casque.cli.worker_monitor import Monitor
     from casque.worker import Summary, Worker
 
 
@@ -51,6 +52,14 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         str | None, typer.Option("--token", help="The broker's token; by default that in CASQUE_TOKEN.")
     ] = None
     option: StoreOptions = None
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Serve /healthz, /readyz and /metrics there; a port alone is for this machine only.",
+        ),
+    ] = None
     json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for a program.")] = False
     log_format: LogFormatOption = LogFormat.TEXT
     verbose: Annotated[
@@ -60,12 +69,15 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
     def run(self, **settings: Any) -> None:
         """Run a worker with these settings until it is stopped, and report what it did."""
         with log_to_stderr(self.log_format, self.verbose):
+            from casque.cli.worker_monitor import Monitor, parse_address
             from casque.worker import Worker
             from casque.worker.importing import import_app
 
+            monitor = None if self.metrics is None else Monitor(parse_address(self.metrics))
             add_current_directory()
+            app = import_app(self.app)
             worker = Worker(
-                import_app(self.app),
+                app if monitor is None else monitor.watched(app),
                 entrypoints=self.entrypoint,
                 zones=self.zone or None,
                 drain=self.drain,
@@ -74,7 +86,10 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
                 opening=self._opening(),
                 **settings,
             )
-            run_until_stopped(worker, json=self.json)
+            if monitor is not None:
+                consumer = settings.get("consumer")
+                monitor.watch(worker, settings["concurrency"] if consumer is None else consumer.workers)
+            run_until_stopped(worker, monitor, json=self.json)
 
     def _opening(self) -> dict[str, Any]:
         """How the queue is opened, as far as it is not the app's own way."""
@@ -95,6 +110,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         "casque worker shop.jobs:app --entrypoint send_mail --lease 30 -v",
         "casque worker shop.jobs:app --zone acme --zone umbrella",
         "casque worker shop.jobs:app --url grpc://broker:7700 --token $TOKEN",
+        "casque worker shop.jobs:app --metrics 127.0.0.1:9102",
         "casque worker shop.jobs:app --burst",
     ],
 )
@@ -130,7 +146,7 @@ def worker(
     options.run(concurrency=concurrency, lease=lease, recycle_after=recycle_after, recycle_memory=recycle_memory)
 
 
-def run_until_stopped(worker: Worker, *, json: bool) -> None:
+def run_until_stopped(worker: Worker, monitor: Monitor | None = None, *, json: bool) -> None:
     """Run a worker until it ends or a signal stops it, and report what it did.
 
     Does not return if a handler cannot be stopped: see `casque.worker.handback`.
@@ -140,7 +156,7 @@ def run_until_stopped(worker: Worker, *, json: bool) -> None:
     console = Terminal(stderr=True, highlight=False)
     collect_rarely()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        summary = runner.run(_run(worker, console, quiet=json))
+        summary = runner.run(_run(worker, console, monitor, quiet=json))
         if json:
             print_json({"worker": worker.name, **msgspec.to_builtins(summary)})
         else:
@@ -151,17 +167,23 @@ def run_until_stopped(worker: Worker, *, json: bool) -> None:
             give_back_after(url, opening, worker=worker.name, leases=worker.unstopped)
 
 
-async def _run(worker: Worker, console: Console, *, quiet: bool) -> Summary:
+async def _run(worker: Worker, console: Console, monitor: Monitor | None, *, quiet: bool) -> Summary:
     def stop(number: signal.Signals) -> None:
         if not quiet:
             console.print(f"{number.name}: stopping; again to stop at once")
+        if monitor is not None:
+            monitor.stopping()
         worker.stop()
 
     on_stop_signal(stop)
     if not quiet:
         zones = f" of {', '.join(worker.zones)}" if worker.zones is not None else ""
         console.print(f"{worker.name} works on {', '.join(worker.entrypoints)}{zones}", soft_wrap=True)
-    return await worker.run()
+    if monitor is None:
+        return await worker.run()
+    async with monitor.serving() as address:
+        console.print(f"metrics at http://{address}/metrics", soft_wrap=True)
+        return await worker.run()
 
 
 def _describe(summary: Summary) -> str:

@@ -7,14 +7,17 @@ so parts need not pass them to each other.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from casque.printable import printable_lines
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """From a commit to memory up to a long poll."""
+
+Shows: TypeAlias = Callable[[tuple[str, ...]], bool]
+"""Whether the numbers of these label values are part of a text."""
 
 
 class Number:
@@ -53,12 +56,12 @@ class _Family:
         self.about = about
         self.labels = labels
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, shows: Shows | None = None) -> Iterator[str]:
         yield f"# HELP {self.name} {_escaped(self.about)}"
         yield f"# TYPE {self.name} {self.kind}"
-        yield from self._samples()
+        yield from self._samples(shows)
 
-    def _samples(self) -> Iterator[str]:
+    def _samples(self, shows: Shows | None) -> Iterator[str]:
         raise NotImplementedError
 
     def _label_text(self, values: tuple[str, ...], more: str = "") -> str:
@@ -84,8 +87,10 @@ class _Numbers(_Family):
         """Drop all values, so that outdated ones are not shown."""
         self._numbers.clear()
 
-    def _samples(self) -> Iterator[str]:
+    def _samples(self, shows: Shows | None) -> Iterator[str]:
         for values, number in self._numbers.items():
+            if shows is not None and not shows(values):
+                continue
             yield f"{self.name}{self._label_text(values)} {_number(number.value)}"
 
 
@@ -118,8 +123,10 @@ class Histogram(_Family):
             spread = self._spreads[values] = Spread(self._bounds)
         return spread
 
-    def _samples(self) -> Iterator[str]:
+    def _samples(self, shows: Shows | None) -> Iterator[str]:
         for values, spread in self._spreads.items():
+            if shows is not None and not shows(values):
+                continue
             below = 0
             for bound, count in zip([*map(_number, self._bounds), "+Inf"], spread.counts, strict=True):
                 below += count
@@ -152,18 +159,20 @@ class Metrics:
     def gauge(self, name: str, about: str, labels: tuple[str, ...] = ()) -> Gauge:
         return self._family(Gauge, name, about, labels)
 
-    def histogram(self, name: str, about: str, labels: tuple[str, ...] = ()) -> Histogram:
-        return self._family(Histogram, name, about, labels)
+    def histogram(
+        self, name: str, about: str, labels: tuple[str, ...] = (), *, bounds: Sequence[float] = SECONDS
+    ) -> Histogram:
+        return self._family(Histogram, name, about, labels, bounds=bounds)
 
-    def text(self) -> str:
-        """All families in Prometheus' text format."""
-        lines = [line for family in self._families.values() for line in family.lines()]
+    def text(self, shows: Shows | None = None) -> str:
+        """All families in Prometheus' text format; with `shows` only the numbers that it accepts."""
+        lines = [line for family in self._families.values() for line in family.lines(shows)]
         return "".join(f"{line}\n" for line in lines)
 
-    def _family(self, kind: type[F], name: str, about: str, labels: tuple[str, ...]) -> F:
+    def _family(self, kind: type[F], name: str, about: str, labels: tuple[str, ...], **options: Any) -> F:
         family = self._families.get(name)
         if family is None:
-            family = self._families[name] = kind(name, about, labels)
+            family = self._families[name] = kind(name, about, labels, **options)
         assert isinstance(family, kind), f"{name} is a {family.kind}"
         return family
 

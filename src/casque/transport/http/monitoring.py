@@ -7,9 +7,12 @@ from typing import Any
 
 import msgspec
 
+from casque.clock import Clock
 from casque.errors import CasqueError
 from casque.service import Host, RingHost, Role, Standing, Stats
 from casque.telemetry.metrics import Metrics
+from casque.transport.http.entrypoint_numbers import EntrypointNumbers
+from casque.transport.http.led_states import Depths
 
 OF_RINGS = ("shards", "led", "members")
 STATS_LIMIT_S = 2.0
@@ -29,11 +32,21 @@ def readiness(standing: Standing) -> dict[str, Any]:
 
 
 class Gauges:
-    """Gauges about the broker and its queue, set at the moment of a scrape."""
+    """Gauges about the broker and its queue, set at the moment of a scrape.
 
-    def __init__(self, host: Host, metrics: Metrics, version: str) -> None:
+    `entrypoints` knows the states that this process leads. Without it, as in front of a queue that is led elsewhere,
+    there are only the numbers that `stats` has.
+    """
+
+    def __init__(
+        self, host: Host, metrics: Metrics, version: str, entrypoints: EntrypointNumbers | None, clock: Clock
+    ) -> None:
         self._host = host
         self._metrics = metrics
+        self._entrypoints = entrypoints
+        self._clock = clock
+        self.depths: Depths | None = None
+        """What was counted for this scrape; None if this broker does not lead."""
         metrics.gauge("casque_build_info", "1, with the version of casque as a label.", ("version",)).of(
             version
         ).value = 1
@@ -47,6 +60,7 @@ class Gauges:
             "casque_jobs_finished_total", "Jobs that left the queue, since it was made, by state.", ("state",)
         )
         self._enqueued = metrics.counter("casque_jobs_enqueued_total", "Jobs added to the queue since it was made.")
+        self._led = _LedGauges(metrics)
 
     async def take(self) -> Stats | None:
         """The queue's stats; None if this broker does not lead it, or it did not answer in time."""
@@ -61,6 +75,7 @@ class Gauges:
         self._position.of().value = standing.position if stats is None else max(standing.position, stats.position)
         self._readable.of().value = stats is not None
         self._count(stats)
+        await self._look_inside(stats)
         return stats
 
     def _share(self, standing: Standing) -> None:
@@ -85,8 +100,54 @@ class Gauges:
                 family.forget()
             return
         totals = stats.totals
-        for state in ("ready", "delayed", "running", "dead"):
+        for state in ("ready", "delayed", "running"):
             self._jobs.of(state).value = getattr(totals, state)
         for state in ("done", "cancelled"):
             self._finished.of(state).value = getattr(totals, state)
         self._enqueued.of().value = totals.enqueued
+        if self._entrypoints is not None:
+            # `totals.dead` includes purged jobs, as its sum has to be that of all jobs ever enqueued.
+            self._jobs.of("dead").value = self._entrypoints.states.dead
+            self._finished.of("purged").value = self._entrypoints.states.purged
+
+    async def _look_inside(self, stats: Stats | None) -> None:
+        self.depths = None
+        if stats is None or self._entrypoints is None:
+            self._led.forget()
+            return
+        self.depths = await self._entrypoints.states.depths()
+        self._led.take(self._entrypoints, self.depths, self._clock.wall_ms())
+
+
+class _LedGauges:
+    """Gauges of the queue that only its leader knows."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._oldest = metrics.gauge(
+            "casque_oldest_due_seconds", "How long the job that has waited longest has been due; 0 if none is."
+        )
+        self._workers = metrics.gauge(
+            "casque_workers", "Workers that hold jobs, and workers that asked for some in the last minute.", ("state",)
+        )
+        self._unarchived = metrics.gauge(
+            "casque_archive_pending_jobs", "Finished jobs that are not in the archive yet."
+        )
+        self._behind = metrics.gauge(
+            "casque_archive_pending_seconds", "How long ago the first of them finished; 0 if there is none."
+        )
+
+    def forget(self) -> None:
+        for family in (self._oldest, self._workers, self._unarchived, self._behind):
+            family.forget()
+
+    def take(self, entrypoints: EntrypointNumbers, depths: Depths, now_ms: int) -> None:
+        self._oldest.of().value = _age_s(depths.oldest_due_ms, now_ms)
+        busy, idle = entrypoints.workers(depths)
+        self._workers.of("busy").value = busy
+        self._workers.of("idle").value = idle
+        self._unarchived.of().value = entrypoints.states.unarchived
+        self._behind.of().value = _age_s(entrypoints.states.unarchived_since_ms, now_ms)
+
+
+def _age_s(since_ms: int | None, now_ms: int) -> float:
+    return 0.0 if since_ms is None else max(now_ms - since_ms, 0) / 1000

@@ -30,6 +30,7 @@ from casque.transport.http import streams
 from casque.transport.http.answering import ClaimResponse, Streamed, answer, refusal, unless_gone
 from casque.transport.http.browsers import BrowserRules, is_preflight
 from casque.transport.http.budget import Budget
+from casque.transport.http.entrypoint_numbers import EntrypointNumbers
 from casque.transport.http.limits import HttpLimits
 from casque.transport.http.messages import Jobs
 from casque.transport.http.monitoring import Gauges, is_ready, readiness
@@ -51,6 +52,7 @@ from casque.transport.http.verbs import Verbs
 from casque.transport.http.zone_numbers import ZoneNumbers
 from casque.transport.measured import Measured, Numbers
 from casque.transport.quotas import Bytes
+from casque.transport.scopes import ANYBODY
 from casque.transport.tls import Tls
 
 log = logger("transport.http")
@@ -68,7 +70,8 @@ class HttpServer:
     """Offers a host's queue over HTTP and JSON.
 
     `listen` is `host:port`; port 0 takes a free one, which `port` returns. `admit` is called once per request; without
-    it, every caller may do everything. `metrics` may be shared with other parts of the process. `settings` are the
+    it, every caller may do everything. `metrics` may be shared with other parts of the process. `entrypoints` adds
+    numbers by entrypoint, for callers that may see them. `settings` are the
     defaults for what a caller leaves out: the back-off of failed jobs, and the limit of their attempts.
 
     `/healthz`, `/readyz`, `/metrics` and the description need no token; `guarded` requires one for `/metrics` and
@@ -99,6 +102,7 @@ class HttpServer:
         tls: Tls | None = None,
         admit: Admit = EVERYBODY,
         metrics: Metrics | None = None,
+        entrypoints: EntrypointNumbers | None = None,
         settings: QueueSettings = DEFAULTS,
         guarded: bool = False,
         hosts: Sequence[str] = (),
@@ -131,7 +135,8 @@ class HttpServer:
             leaving=self._leaving,
         )
         self.metrics = metrics or Metrics()
-        self._gauges = Gauges(host, self.metrics, _release())
+        self._entrypoints = entrypoints
+        self._gauges = Gauges(host, self.metrics, _release(), entrypoints, self._clock)
         self._zones = ZoneNumbers(self._clock)
         Numbers(self.metrics)
         self._requests = self.metrics.counter(
@@ -360,15 +365,20 @@ class HttpServer:
         stats = await self._gauges.take()
         text = self.metrics.text()
         if stats is not None:
-            text += await self._zones_seen_by(request.headers.get("authorization"), stats)
+            text += await self._seen_by(request.headers.get("authorization"), stats)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
-    async def _zones_seen_by(self, authorization: str | None, stats: Stats) -> str:
+    async def _seen_by(self, authorization: str | None, stats: Stats) -> str:
+        """Numbers with names in them, as far as this caller may see them."""
         try:
             service = self._admit(authorization)(self._host.service())
         except CasqueError:
             return ""
-        return await self._zones.text(authorization, service, stats)
+        text = await self._zones.text(authorization, service, stats)
+        if self._entrypoints is not None:
+            principal = getattr(service, "principal", ANYBODY)
+            text += self._entrypoints.text(self._gauges.depths, principal)
+        return text
 
     def _kept_out(self, request: Request) -> Response | None:
         if self._guarded:

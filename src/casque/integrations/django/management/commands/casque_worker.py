@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from casque.cli.logs import LogFormat, log_to_stderr
 from casque.cli.worker import run_until_stopped
+from casque.cli.worker_monitor import Monitor, parse_address
 from casque.errors import CasqueError
 from casque.integrations.django.backend import CasqueBackend
 from casque.integrations.django.handlers import TaskHandlers
@@ -41,6 +42,11 @@ class Command(BaseCommand):
         )
         parser.add_argument("--burst", action="store_true", help="end when nothing is due, instead of waiting")
         parser.add_argument(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="serve /healthz, /readyz and /metrics there; a port alone is for this machine only",
+        )
+        parser.add_argument(
             "--log-format", choices=[one.value for one in LogFormat], default="text", help="for people, or for programs"
         )
         parser.add_argument("--json", action="store_true", help="print what was done as JSON, for a program")
@@ -48,16 +54,19 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         try:
             handlers = TaskHandlers(_backend(options["backend"]), options["queue_name"])
+            monitor = None if options["metrics"] is None else Monitor(parse_address(options["metrics"]))
             worker = Worker(
-                handlers,
+                handlers if monitor is None else monitor.watched(handlers),
                 concurrency=options["concurrency"],
                 lease=options["lease"],
                 drain=options["drain"],
                 burst=options["burst"],
             )
             handlers.worker_name = worker.name
+            if monitor is not None:
+                monitor.watch(worker, options["concurrency"])
             with log_to_stderr(LogFormat(options["log_format"]), options["verbosity"] - 1):
-                run_until_stopped(worker, json=options["json"])
+                run_until_stopped(worker, monitor, json=options["json"])
         except CasqueError as error:
             raise CommandError(str(error)) from error
 
