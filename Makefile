@@ -86,4 +86,4 @@ lock: setup ## Write requirements/*.lock anew from pyproject.toml
 	@bash scripts/lock
 
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .venv-docs .venv-deploy site .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .venv-django .venv-docs .venv-deploy site .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

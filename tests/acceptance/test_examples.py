@@ -83,6 +83,13 @@ PRINTED = {
         r"pay_twice: a worker killed by signal 9, 2 runs, ada has 200",
         r"pay_once: a worker killed by signal 9, 2 runs, bob has 100",
     ],
+    "from_jqueue": [
+        r"the first worker has b'\{\"to\": \"ada\"\}'",
+        r"taken back: 1",
+        r"the second worker has the same job: True",
+        r"the first worker: the lease on job '550e8400.*' is lost: .*",
+        r"left: 0",
+    ],
     "functions": [
         r"a plain call: thank you, ada",
         r"one job for one order: True",
@@ -218,6 +225,18 @@ PRINTED = {
         r"a request: \{'order': 1\}",
         r"the worker: 1 done",
         r"the table: \[\('a pen', 'shipped'\)\]",
+    ],
+    "web/django_tasks_app": [
+        r"before: READY",
+        r"the worker: 1 done",
+        r"after: \{'status': 'SUCCESSFUL', 'result': 'a pen is on its way'\}",
+        r"the table: \[\('a pen', 'shipped'\)\]",
+    ],
+    "web/fastapi_page": [
+        r"the other server shows it: True",
+        r"the first server: True",
+        r"the second server: True",
+        r"refused: 422",
     ],
     "web/fastapi_app": [
         r"202, and again the same job: True",

@@ -20,6 +20,7 @@ from casque.errors import NoLeaderError, QueueLedError
 from casque.testing.hosting import FixedHost, leading
 from casque.transport.grpc.osqueue import DATA_MAX
 from casque.types import JobSpec, JobState
+from tests.integration.shell import casque
 from tests.support.over_grpc import serving
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,21 @@ async def test_jobs_come_in_the_order_they_were_pushed(pb: ModuleType) -> None:
         claimed = [(await client.call("Claim", worker_id=f"w-{n % 3}")).job_id for n in range(20)]
 
         assert claimed == pushed
+
+
+async def test_a_client_of_osqueue_goes_on_with_jobs_that_were_imported_from_it(pb: ModuleType, tmp_path: Path) -> None:
+    file, url = tmp_path / "osqueue.json", (tmp_path / "queue").as_uri()
+    file.write_text("""{"broker": "host-1:7", "jobs": [
+      {"id": "b7c9", "data": "eyJ0byI6ICJhZGEifQ==", "status": "in_progress", "worker_id": "w-1", "attempts": 1,
+       "heartbeat_at": "2026-02-15T10:00:05Z", "created_at": "2026-02-15T10:00:00Z"}]}""")
+    await asyncio.to_thread(casque, "queue", "import", str(file), url)
+
+    async with leading(url) as host, clients(pb, host) as [client]:
+        claimed = await client.call("Claim", worker_id="w-1")
+        await client.call("Complete", job_id="b7c9", worker_id="w-1")
+
+        assert (claimed.job_id, claimed.data) == ("b7c9", b'{"to": "ada"}')
+        assert (await host.queue.stats()).totals.done == 1
 
 
 async def test_an_empty_queue_says_so_at_once(pb: ModuleType) -> None:

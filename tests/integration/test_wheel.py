@@ -21,6 +21,8 @@ FOR_USERS = {"clock", "contender", "functions", "gated", "hosting", "lossy", "se
 """Modules of `casque.testing`. `contender` is a process that `StoreSuite` starts."""
 SUITES = ("casque.testing.service_suite", "casque.testing.store_suite")
 """They are tests, and need pytest."""
+FOR_DJANGO = "casque.integrations.django."
+"""Modules that only a project with Django imports, after its settings. `test_django.py` is about them."""
 
 IMPORT_ALL = """
 import importlib, json, sys
@@ -82,9 +84,10 @@ def relative_links(page: str) -> list[str]:
 
 
 def test_every_module_of_the_wheel_works_without_what_developers_have(wheel: Path) -> None:
-    """No pytest, no simulator, no support for tests: `casque.testing` is for other test runners too."""
+    """No pytest, no simulator, no support for tests: `casque.testing` is for other test runners too. Nor frameworks."""
     hidden = ["pytest", "pytest_asyncio", "hypothesis", "moto", "trustme", "simulation", "tests", "benchmarks"]
-    modules = [module for module in modules_of(wheel) if not module.startswith(SUITES)]
+    hidden += ["django", "django_tasks", "fastapi"]
+    modules = [module for module in modules_of(wheel) if not module.startswith((*SUITES, FOR_DJANGO))]
     names = [name for name in testing.__all__ if name not in ("ServiceSuite", "StoreSuite")]
     assert len(modules) > 300
 

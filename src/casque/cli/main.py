@@ -28,7 +28,7 @@ from casque.cli.demo import command as demo
 from casque.cli.jobs import change as change_jobs
 from casque.cli.jobs import list as list_jobs
 from casque.cli.jobs import show as show_job
-from casque.cli.queue import convert, copy, create, gates, info, release, resize, verify
+from casque.cli.queue import convert, copy, create, gates, importing, info, release, resize, verify
 from casque.cli.spark import doctor as spark_doctor
 from casque.cli.spark import replay, work
 from casque.cli.top import command as top
@@ -49,7 +49,7 @@ GROUPS = (
 MODULES = (
     *(demo, doctor, enqueue, dequeue, ack, tail, top, bench, cost, serve, worker, report),
     *(list_jobs, show_job, change_jobs),
-    *(info, create, resize, gates, convert, verify, copy, release),
+    *(info, create, resize, gates, convert, verify, copy, importing, release),
     *(archive, cron),
     *(list_zones, show_zone, peek, consume, rules, purge, export),
     *(token, pipeline, spark_doctor, replay, work),

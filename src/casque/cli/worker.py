@@ -68,7 +68,6 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
 
     def run(self, **settings: Any) -> None:
         """Run a worker with these settings until it is stopped, and report what it did."""
-        console = Terminal(stderr=True, highlight=False)
         with log_to_stderr(self.log_format, self.verbose):
             from casque.cli.worker_monitor import Monitor, parse_address
             from casque.worker import Worker
@@ -90,8 +89,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
             if monitor is not None:
                 consumer = settings.get("consumer")
                 monitor.watch(worker, settings["concurrency"] if consumer is None else consumer.workers)
-            collect_rarely()
-            _run_until_stopped(worker, console, monitor, json=self.json)
+            run_until_stopped(worker, monitor, json=self.json)
 
     def _opening(self) -> dict[str, Any]:
         """How the queue is opened, as far as it is not the app's own way."""
@@ -148,10 +146,15 @@ def worker(
     options.run(concurrency=concurrency, lease=lease, recycle_after=recycle_after, recycle_memory=recycle_memory)
 
 
-def _run_until_stopped(worker: Worker, console: Console, monitor: Monitor | None, *, json: bool) -> None:
-    """Does not return if a handler cannot be stopped: see `casque.worker.handback`."""
+def run_until_stopped(worker: Worker, monitor: Monitor | None = None, *, json: bool) -> None:
+    """Run a worker until it ends or a signal stops it, and report what it did.
+
+    Does not return if a handler cannot be stopped: see `casque.worker.handback`.
+    """
     from casque.worker.handback import give_back_after
 
+    console = Terminal(stderr=True, highlight=False)
+    collect_rarely()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         summary = runner.run(_run(worker, console, monitor, quiet=json))
         if json:

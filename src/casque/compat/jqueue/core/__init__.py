@@ -1,0 +1,1 @@
+"""The queues, the heartbeat and the JSON form of a state."""

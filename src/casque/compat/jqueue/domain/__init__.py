@@ -1,0 +1,1 @@
+"""The values and errors of jqueue's API; no I/O."""
