@@ -20,6 +20,7 @@ from casque.engine.ticker import SCHEDULE_HEADER
 from casque.errors import InvalidInputError, QueueClosedError, ScheduleNotFoundError
 from casque.fields import check_tags
 from casque.functions.connection import Open, Outlet
+from casque.functions.habits import refuse_unknown_options
 from casque.functions.handle import Handle, SyncHandle
 from casque.functions.job import Decorator, Definition, Enqueuing, JobCall, JobFunction, Key, Options
 from casque.functions.periodic import Periodic, register_if_possible
@@ -134,6 +135,7 @@ class App:
 
     # --- Functions ---
 
+    @refuse_unknown_options("@app.job()")
     def job(
         self,
         name: str | None = None,
@@ -230,6 +232,7 @@ class App:
         attempt. A worker that dies calls no hook."""
         return self._hooked(Moment.FAILED, hook)
 
+    @refuse_unknown_options("@app.cron()")
     def cron(
         self,
         expression: str,
@@ -407,7 +410,10 @@ class App:
 
     def _refuse_if_open(self) -> None:
         if self._outlet is not None:
-            raise QueueClosedError("this app is open already: it is opened once in a process")
+            raise QueueClosedError(
+                "this app is open already: a process opens it once. Leave out the inner `with app:`; code that is "
+                "called from the outer one uses the open app"
+            )
 
     def _retry(self, max_attempts: int | None, backoff: Any, backoff_cap: Span | None) -> Retry:
         attempts = self._settings.max_attempts if max_attempts is None else checks.max_attempts(max_attempts)
