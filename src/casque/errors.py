@@ -200,7 +200,7 @@ class BrokerUnreachableError(CasqueError):
     """No broker answers at `address`. Nothing was sent."""
 
     def __init__(self, address: str, why: str) -> None:
-        super().__init__(f"no broker answers at {address} ({why}). Start one with `casque serve`, or mend the address")
+        super().__init__(f"no broker answers at {address} ({why}). Start one with `casque serve`, or correct the address")
         self.address = address
         self.why = why
 

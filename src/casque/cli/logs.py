@@ -50,6 +50,8 @@ def log_fields(record: logging.LogRecord) -> dict[str, Any]:
         "message": record.getMessage(),
     }
     line |= {name: value for name in JOB_FIELDS if (value := getattr(record, name, None)) is not None}
+    if (failure := getattr(record, "failure", None)) and "\n" in failure:
+        line["error"] = failure  # the traceback of a handler, whose first line is in the message
     if record.exc_info:
         line["error"] = logging.Formatter().formatException(record.exc_info)
     return line

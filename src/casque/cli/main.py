@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -83,4 +84,5 @@ def casque(
 
 
 def main() -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines say less than the errors of casque
     app()

@@ -22,7 +22,8 @@ Url = Annotated[
     typer.Argument(help="Where the queue is: s3://bucket/prefix, gs://, az:// or file:///path", show_default=False),
 ]
 StoreOptions = Annotated[
-    list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE for the store; may be repeated")
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the store, such as region; may be repeated."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

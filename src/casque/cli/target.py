@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import Annotated, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import msgspec
 import typer
@@ -16,7 +16,9 @@ import typer
 from casque.cli.command import Options
 from casque.cli.options import StoreOptions, parse_options
 from casque.cli.output import say
+from casque.cli.reaching import Brokers, watch
 from casque.client.config import QueueConfig, default_queue, default_queue_hint, named_queue, queue_names
+from casque.client.connecting import ClientTlsFiles
 from casque.client.head import MISSING
 from casque.client.leading import is_led, look_up
 from casque.client.opening import as_store
@@ -50,20 +52,50 @@ QueueUrl = Annotated[
 ]
 
 
-class QueueTarget(Options, frozen=True, kw_only=True):
-    """A queue: its bucket, or its brokers."""
+QueueName = Annotated[
+    str | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        metavar="NAME",
+        help="A queue that casque.toml names, instead of a URL.",
+        autocompletion=complete_queue_names,
+    ),
+]
+BrokerCa = Annotated[
+    str | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help="The authority that signed the certificate of the brokers, PEM; `system` for those of this machine.",
+    ),
+]
+
+
+class AppQueue(QueueConfig, frozen=True):
+    """The queue of an app."""
+
+    given: SettingsChanges = msgspec.field(default_factory=SettingsChanges)
+    token: str | None = None
+
+    def changes(self) -> SettingsChanges:
+        return self.given
+
+
+def with_ca(tls: ClientTlsFiles | None, ca: str) -> ClientTlsFiles:
+    """The client's side of TLS, with the authority of `--ca`."""
+    return msgspec.structs.replace(tls or ClientTlsFiles(), ca=None if ca == "system" else ca)
+
+
+class Target(Options, frozen=True, kw_only=True):
+    """A queue, by its URL or by a name."""
 
     options_last: ClassVar[bool] = True
     url: QueueUrl = None
-    queue: Annotated[
+    queue: QueueName = None
+    app: Annotated[
         str | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            metavar="NAME",
-            help="A queue that casque.toml names, instead of a URL.",
-            autocompletion=complete_queue_names,
-        ),
+        typer.Option("--app", metavar="MODULE:APP", help="The queue of this app, for example shop.jobs:app."),
     ] = None
     option: StoreOptions = None
 
@@ -88,6 +120,30 @@ class QueueTarget(Options, frozen=True, kw_only=True):
         place = self._named()
         return msgspec.structs.replace(place, options=place.options | parse_options(self.option))
 
+    def _named(self) -> QueueConfig:
+        named = [one for one in (self.url, self.queue, self.app) if one is not None]
+        if len(named) > 1:
+            raise InvalidInputError("give one of a URL, --queue and --app, not several")
+        if self.url is not None:
+            return QueueConfig(self.url)
+        if self.queue is not None:
+            return named_queue(self.queue)
+        if self.app is not None:
+            return _queue_of_app(self.app)
+        if (known := default_queue()) is not None:
+            return known
+        raise InvalidInputError(f"which queue? Give its URL as the first argument, {default_queue_hint()}")
+
+
+class QueueTarget(Target, frozen=True, kw_only=True):
+    """A queue: its bucket, or its brokers."""
+
+    ca: BrokerCa = None
+
+    def resolve(self) -> QueueConfig:
+        place = super().resolve()
+        return place if self.ca is None else msgspec.structs.replace(place, tls=with_ca(place.tls, self.ca))
+
     def run(
         self,
         work: Callable[[Queue[bytes]], Awaitable[R]],
@@ -103,24 +159,18 @@ class QueueTarget(Options, frozen=True, kw_only=True):
         place = self.resolve()
 
         async def run() -> R:
-            async with await _open(place, worker, creates=creates) as queue:
-                return await work(queue)
+            queue, brokers = await _open(place, worker, creates=creates)
+
+            async def call() -> R:
+                async with queue:
+                    return await work(queue)
+
+            return await watch(call(), brokers)
 
         return asyncio.run(run())
 
-    def _named(self) -> QueueConfig:
-        if self.url is not None and self.queue is not None:
-            raise InvalidInputError("give a URL or --queue, not both")
-        if self.url is not None:
-            return QueueConfig(self.url)
-        if self.queue is not None:
-            return named_queue(self.queue)
-        if (known := default_queue()) is not None:
-            return known
-        raise InvalidInputError(f"which queue? Give its URL as the first argument, {default_queue_hint()}")
 
-
-class BucketTarget(QueueTarget, frozen=True, kw_only=True):
+class BucketTarget(Target, frozen=True, kw_only=True):
     """A queue whose bucket the command reads or writes itself."""
 
     url: Annotated[
@@ -132,6 +182,18 @@ class BucketTarget(QueueTarget, frozen=True, kw_only=True):
             show_default=False,
         ),
     ] = None
+
+    def followed_by(self, last: str | None, usage: str) -> tuple[Self, str]:
+        """Separate the URL from the argument after it, which is a URL too. The first may be left out.
+
+        Raises:
+            InvalidInputError: the last one is missing; the message is `usage`.
+        """
+        if last is not None:
+            return self, last
+        if self.url is None:
+            raise InvalidInputError(usage)
+        return msgspec.structs.replace(self, url=None), self.url
 
     def run_on_store(self, work: Callable[[Store], Awaitable[R]]) -> R:
         """Open the store, and work on it."""
@@ -147,6 +209,19 @@ class BucketTarget(QueueTarget, frozen=True, kw_only=True):
         return asyncio.run(run())
 
 
+def _queue_of_app(name: str) -> QueueConfig:
+    from casque.cli.apps import load_app
+    from casque.worker.worker import located
+
+    url, opening = located(load_app(name))
+    if not isinstance(url, str):
+        raise InvalidInputError(f"the queue of {name!r} has no URL that another process can open: give one to its App")
+    settings: Any = {name: value for name, value in opening.items() if name in SettingsChanges.__annotations__}
+    return AppQueue(
+        url, dict(opening.get("options") or {}), tls=opening.get("tls"), given=settings, token=opening.get("token")
+    )
+
+
 def refuse_store_options(place: QueueConfig) -> None:
     if place.options:
         raise InvalidInputError("store options are for a bucket, and the URL is that of a broker: leave them out")
@@ -157,11 +232,13 @@ def short_lived(place: QueueConfig) -> SettingsChanges:
     return {"ticks": False, **place.changes()}
 
 
-async def _open(place: QueueConfig, worker: str | None, *, creates: bool) -> Queue[bytes]:
-    settings = short_lived(place)
+async def _open(place: QueueConfig, worker: str | None, *, creates: bool) -> tuple[Queue[bytes], Brokers | None]:
+    opening: dict[str, Any] = {**short_lived(place), "worker": worker}
+    if isinstance(place, AppQueue) and place.token is not None:
+        opening["token"] = place.token
     if is_address(place.url):
         refuse_store_options(place)
-        return Queue.open(place.url, tls=place.tls, worker=worker, **settings)
+        return Queue.open(place.url, tls=place.tls, **opening), Brokers.of(place.url, place.tls)
     store = as_store(place.url, place.options)
     try:
         found = await look_up(store)
@@ -173,5 +250,7 @@ async def _open(place: QueueConfig, worker: str | None, *, creates: bool) -> Que
     finally:
         await store.close()
     if not led:
-        return Queue.open(place.url, options=place.options, worker=worker, **settings)
-    return Queue.open(place.url, via="broker", options=place.options, tls=place.tls, worker=worker, **settings)
+        return Queue.open(place.url, options=place.options, **opening), None
+    queue: Queue[bytes] = Queue.open(place.url, via="broker", options=place.options, tls=place.tls, **opening)
+    known = () if found.leader is None else (found.leader,)
+    return queue, Brokers(known, tls=place.tls, from_bucket=True)

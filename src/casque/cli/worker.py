@@ -11,11 +11,17 @@ import msgspec
 import typer
 from rich.console import Console
 
+from casque.cli.apps import load_app
 from casque.cli.command import Options, command
 from casque.cli.logs import LogFormat, log_to_stderr
 from casque.cli.options import ClaimedZones, Entrypoints, LogFormatOption, StoreOptions, parse_options
 from casque.cli.output import Terminal, print_json
-from casque.cli.process import add_current_directory, collect_rarely, fast_loop, on_stop_signal
+from casque.cli.process import collect_rarely, fast_loop, on_stop_signal
+from casque.cli.reaching import Brokers, watch
+from casque.cli.reloading import run_again_on_changes
+from casque.cli.target import BrokerCa, QueueName, with_ca
+from casque.client.config import named_queue
+from casque.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from casque.worker import Summary, Worker
@@ -42,14 +48,17 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         bool, typer.Option("--burst", "--until-empty", help="End when nothing is due for it, instead of waiting.")
     ] = False
     url: Annotated[
-        str | None, typer.Option("--url", help="Another queue than the app's own: its store, or a broker's address.")
+        str | None,
+        typer.Option("--url", metavar="URL", help="Another queue than the app's own: its bucket, or its brokers."),
     ] = None
+    queue: QueueName = None
     via: Annotated[
         Via | None, typer.Option("--via", help="Open the store itself, or go through the broker that leads the queue.")
     ] = None
     token: Annotated[
         str | None, typer.Option("--token", help="The broker's token; by default that in CASQUE_TOKEN.")
     ] = None
+    ca: BrokerCa = None
     option: StoreOptions = None
     json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for a program.")] = False
     log_format: LogFormatOption = LogFormat.TEXT
@@ -62,32 +71,38 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         console = Terminal(stderr=True, highlight=False)
         with log_to_stderr(self.log_format, self.verbose):
             from casque.worker import Worker
-            from casque.worker.importing import import_app
 
-            add_current_directory()
+            url, opening = self._place()
             worker = Worker(
-                import_app(self.app),
+                load_app(self.app),
                 entrypoints=self.entrypoint,
                 zones=self.zone or None,
                 drain=self.drain,
                 burst=self.burst,
-                url=self.url,
-                opening=self._opening(),
+                url=url,
+                opening=opening,
                 **settings,
             )
             collect_rarely()
             _run_until_stopped(worker, console, json=self.json)
 
-    def _opening(self) -> dict[str, Any]:
-        """How the queue is opened, as far as it is not the app's own way."""
-        opening: dict[str, Any] = {}
+    def _place(self) -> tuple[str | None, dict[str, Any]]:
+        """The queue and how it is opened, as far as these are not the app's own."""
+        url, opening = self.url, dict[str, Any]()
+        if self.queue is not None:
+            if url is not None:
+                raise InvalidInputError("give --url or --queue, not both")
+            place = named_queue(self.queue)
+            url, opening = place.url, place.opening()
         if self.option:
-            opening["options"] = parse_options(self.option)
+            opening["options"] = {**opening.get("options", {}), **parse_options(self.option)}
+        if self.ca is not None:
+            opening["tls"] = with_ca(opening.get("tls"), self.ca)
         if self.via is not None:
             opening["via"] = "broker" if self.via is Via.BROKER else None
         if self.token is not None:
             opening["token"] = self.token
-        return opening
+        return url, opening
 
 
 @command(
@@ -98,13 +113,20 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         "casque worker shop.jobs:app --zone acme --zone umbrella",
         "casque worker shop.jobs:app --url grpc://broker:7700 --token $TOKEN",
         "casque worker shop.jobs:app --burst",
+        "casque worker shop.jobs:app --reload",
     ],
 )
 def worker(
     *,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Jobs that run at once.")] = 16,
     lease: Annotated[
-        float, typer.Option("--lease", metavar="SECONDS", help="How soon its jobs come back if this worker dies.")
+        float,
+        typer.Option(
+            "--job-lease",
+            "--lease",
+            metavar="SECONDS",
+            help="The lease of its jobs: how soon they come back if this worker dies.",
+        ),
     ] = 60,
     recycle_after: Annotated[
         int | None,
@@ -114,6 +136,12 @@ def worker(
         int | None,
         typer.Option("--recycle-memory", metavar="MIB", help="Replace a handler process that has grown this large."),
     ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload", help="For development: start again when a Python file below the current directory changes."
+        ),
+    ] = False,
     options: WorkerOptions,
 ) -> None:
     """Run a worker for an app's jobs.
@@ -129,6 +157,9 @@ def worker(
     Exit code 0: ended, though jobs may have failed. 1: the queue is damaged, or is led by a broker. 2: it could not
     start, or the queue cannot be used.
     """
+    if reload:
+        run_again_on_changes()
+        return
     options.run(concurrency=concurrency, lease=lease, recycle_after=recycle_after, recycle_memory=recycle_memory)
 
 
@@ -158,7 +189,9 @@ async def _run(worker: Worker, console: Console, *, quiet: bool) -> Summary:
     if not quiet:
         zones = f" of {', '.join(worker.zones)}" if worker.zones is not None else ""
         console.print(f"{worker.name} works on {', '.join(worker.entrypoints)}{zones}", soft_wrap=True)
-    return await worker.run()
+    url, opening = worker.place
+    brokers = Brokers.of(url, opening.get("tls")) if isinstance(url, str) else None
+    return await watch(worker.run(), brokers)
 
 
 def _describe(summary: Summary) -> str:

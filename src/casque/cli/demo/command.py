@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,10 @@ import typer
 from casque.cli.command import command
 from casque.cli.exits import EXIT_FAILED
 from casque.cli.output import Terminal
+from casque.errors import NotInstalledError
+
+SERVER_PACKAGES = ("grpc", "google.protobuf", "h11")
+"""A part of what `casque[server]` brings, without which no broker starts."""
 
 
 @command("demo")
@@ -31,6 +36,7 @@ def demo(
 
     Exit code 0: every job was finished. 1: something is left or went wrong, or the report could not be written.
     """
+    _need_servers()
     from casque.cli.demo.crew import CrewError
     from casque.cli.demo.history import report_history
     from casque.cli.demo.shop import Demo
@@ -44,3 +50,14 @@ def demo(
     if report:
         well = report_history(data.absolute(), console) and well
     raise typer.Exit(0 if well else EXIT_FAILED)
+
+
+def _need_servers() -> None:
+    """Raises NotInstalledError before anything is started."""
+    for package in SERVER_PACKAGES:
+        try:
+            import_module(package)
+        except ImportError:
+            raise NotInstalledError(
+                "the demo starts a broker, which needs more packages", 'pip install "casque[server]"'
+            ) from None
