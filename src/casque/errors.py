@@ -121,7 +121,7 @@ class NoHistoryError(CasqueError):
     def __init__(self) -> None:
         super().__init__(
             "this queue has the document layout, which keeps no history: stop its processes and run "
-            "`casque convert URL --to log`"
+            "`casque queue convert URL --to log`"
         )
 
 
@@ -200,7 +200,9 @@ class BrokerUnreachableError(CasqueError):
     """No broker answers at `address`. Nothing was sent."""
 
     def __init__(self, address: str, why: str) -> None:
-        super().__init__(f"no broker answers at {address} ({why}). Start one with `casque serve`, or correct the address")
+        super().__init__(
+            f"no broker answers at {address} ({why}). Start one with `casque serve`, or correct the address"
+        )
         self.address = address
         self.why = why
 

@@ -27,7 +27,7 @@ def commands(group: Any, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, found in group.commands.items():
         if hasattr(found, "commands"):
             yield from commands(found, *before, name)
-        else:
+        elif not found.hidden:
             yield (*before, name), found
 
 

@@ -225,7 +225,7 @@ def test_the_queue_is_named_by_argument_or_variable_or_file(
     for name in ("home", "here", "variable", "argument", "mail"):
         [job] = on(f"{url}-{name}", lambda q: q.jobs())
         assert job.entrypoint == name
-    assert "not both" in casque("enqueue", url, "send", "-q", "mail", ends=2).stderr
+    assert "not several" in casque("enqueue", url, "send", "-q", "mail", ends=2).stderr
     assert "there are mail" in casque("enqueue", "send", "-q", "male", ends=2).stderr
 
 

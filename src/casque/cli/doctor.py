@@ -29,7 +29,11 @@ EXIT_UNSAFE = 1
 
 @command("doctor")
 def doctor(target: BucketTarget, json: Json = False) -> None:
-    """Try to make a store break the promises a queue needs. Exit code 0: safe, 1: unsafe, 2: cannot tell."""
+    """Check whether a store is safe for a queue: try to make it break the promises that a queue needs. Removes
+    everything that it writes.
+
+    Exit code 0: safe. 1: unsafe. 2: cannot tell.
+    """
     store = target.url or "a store"
     try:
         place = target.resolve()

@@ -68,6 +68,8 @@ class TextFormatter(logging.Formatter):
         text = f"{line['time'][11:23]} {line['level']:<7} {line['logger'].removeprefix('casque.')}: {line['message']}"
         if "error" not in line:
             return printable(text)
-        # Indented, so that text in an exception cannot look like a log line.
-        trace = printable_lines(line["error"]).replace("\n", "\n    ")
+        # Indented, so that text in an exception cannot look like a log line. The message of a failed job has the first
+        # line of its error already.
+        error = line["error"].partition("\n")[2] if hasattr(record, "failure") else line["error"]
+        trace = printable_lines(error).replace("\n", "\n    ")
         return f"{printable(text)}\n    {trace}"

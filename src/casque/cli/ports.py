@@ -19,13 +19,13 @@ def check_port(address: Address, option: str) -> None:
         return
     match why.errno:
         case errno.EADDRINUSE:
-            problem = f"port {address.port} on {address.host} is in use; choose another"
+            problem = f"{address} is in use; choose another address"
         case errno.EADDRNOTAVAIL:
-            problem = f"{address.host} is not an address of this machine; choose another"
+            problem = f"{address.host} is not an address of this machine; choose one that is"
         case errno.EACCES:
             problem = f"port {address.port} needs more rights than this user has; choose one above 1023"
         case _:
-            problem = f"nothing can listen on {address}: {why.strerror or why}; choose another"
+            problem = f"nothing can listen on {address}: {why.strerror or why}; choose another address"
     raise InvalidInputError(f"{problem} with {option} HOST:PORT (port 0 takes a free one)")
 
 

@@ -69,13 +69,13 @@ def serve(
             show_default="127.0.0.1:7701, or the next free port",
         ),
     ] = None,
-    no_http: Annotated[bool, typer.Option("--no-http", help="No HTTP at all: no health checks, no metrics.")] = False,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Serve no HTTP: no health checks, no metrics.")] = False,
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", metavar="HOST:PORT", help="Where others reach the gRPC port, if not at --listen."),
     ] = None,
     tokens: Annotated[
-        Path | None, typer.Option("--tokens", metavar="FILE", help="Ask callers for a token of this file.")
+        Path | None, typer.Option("--tokens", metavar="FILE", help="Require a token from this file.")
     ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate and its chain, PEM.")
@@ -83,7 +83,9 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM.")] = None,
     tls_client_ca: Annotated[
         Path | None,
-        typer.Option("--tls-client-ca", metavar="FILE", help="Only clients with a certificate of this authority."),
+        typer.Option(
+            "--tls-client-ca", metavar="FILE", help="Accept only clients with a certificate of this authority, PEM."
+        ),
     ] = None,
     peer_ca: Annotated[
         Path | None,
@@ -93,7 +95,7 @@ def serve(
             help="For a ring: the authority that signs the other brokers' certificates, PEM.",
         ),
     ] = None,
-    guarded: Annotated[bool, typer.Option("--guarded", help="Ask for a token for /metrics and /readyz too.")] = False,
+    guarded: Annotated[bool, typer.Option("--guarded", help="Require a token for /metrics and /readyz too.")] = False,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,13 +119,11 @@ def serve(
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen to a network without TLS or without tokens.")
+        bool, typer.Option("--insecure", help="Allow a network to reach it without TLS or tokens.")
     ] = False,
-    layout: Annotated[
-        Layout, typer.Option("--layout", help="The layout of a queue that is not there yet.")
-    ] = Layout.LOG,
+    layout: Annotated[Layout, typer.Option("--layout", help="Layout of the queue, if it is created.")] = Layout.LOG,
     heartbeat: Annotated[
-        float, typer.Option("--heartbeat", metavar="SECONDS", help="How often a leader shows that it lives.")
+        float, typer.Option("--heartbeat", metavar="SECONDS", help="Seconds between two heartbeats of the leader.")
     ] = 2,
     lease: Annotated[
         float,
@@ -164,7 +164,7 @@ def serve(
         place = target.resolve()
         limits, grpc_limits = _limits(limit or [])
         if guarded and tokens is None:
-            raise InvalidInputError("--guarded asks for tokens, and there are none: add --tokens FILE")
+            raise InvalidInputError("--guarded requires tokens: add --tokens FILE")
         return ServeOptions(
             url=place.url,
             listen=Address.parse(listen, option="--listen"),
@@ -278,10 +278,10 @@ async def _run(make: Callable[[], ServeOptions], status: StatusLines, *, http_by
 
     on_stop_signal(stopping)
     options = make()
+    server = BrokerServer(options)
     check_port(options.listen, "--listen")
     if options.http is not None:
         check_port(options.http, "--http")
-    server = BrokerServer(options)
     if not await _unless(stop, server.start()):
         status.stopped()
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import msgspec
@@ -30,6 +31,7 @@ from casque.storage.url import is_address, open_store
 
 R = TypeVar("R")
 
+PATHS = ("/", "./", "../", "~/")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -106,6 +108,9 @@ class Target(Options, frozen=True, kw_only=True):
             InvalidInputError: there are not `count` others; the message is `usage`.
         """
         given = [one for one in (self.url, *others) if one is not None]
+        if given and given[0].startswith(PATHS) and self._expects_url(given[0]):
+            path = Path(given[0]).expanduser().absolute()
+            raise InvalidInputError(f"{given[0]!r} is a path, and a queue is named by a URL: write {path.as_uri()}")
         url = given.pop(0) if given and _SCHEME.match(given[0]) else None
         if count is not None and len(given) != count:
             raise InvalidInputError(usage)
@@ -119,6 +124,11 @@ class Target(Options, frozen=True, kw_only=True):
         """
         place = self._named()
         return msgspec.structs.replace(place, options=place.options | parse_options(self.option))
+
+    def _expects_url(self, path: str) -> bool:
+        """Whether a path is in the place of the URL. The name of a job or an entrypoint may look like one."""
+        named = self.queue is not None or self.app is not None
+        return not named and (Path(path).expanduser().is_dir() or default_queue() is None)
 
     def _named(self) -> QueueConfig:
         named = [one for one in (self.url, self.queue, self.app) if one is not None]

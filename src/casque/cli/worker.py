@@ -42,10 +42,10 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
     entrypoint: Entrypoints = None
     zone: ClaimedZones = None
     drain: Annotated[
-        float, typer.Option("--drain", metavar="SECONDS", help="How long running jobs may take when it is to stop.")
+        float, typer.Option("--drain", metavar="SECONDS", help="Time for running jobs to finish when the worker stops.")
     ] = 30
     burst: Annotated[
-        bool, typer.Option("--burst", "--until-empty", help="End when nothing is due for it, instead of waiting.")
+        bool, typer.Option("--burst", "--until-empty", help="Exit when no jobs are due, instead of waiting.")
     ] = False
     url: Annotated[
         str | None,
@@ -53,14 +53,12 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
     ] = None
     queue: QueueName = None
     via: Annotated[
-        Via | None, typer.Option("--via", help="Open the store itself, or go through the broker that leads the queue.")
+        Via | None, typer.Option("--via", help="Open the bucket, or go through the broker that leads the queue.")
     ] = None
-    token: Annotated[
-        str | None, typer.Option("--token", help="The broker's token; by default that in CASQUE_TOKEN.")
-    ] = None
+    token: Annotated[str | None, typer.Option("--token", help="Token for the broker; CASQUE_TOKEN unless set.")] = None
     ca: BrokerCa = None
     option: StoreOptions = None
-    json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for a program.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
     log_format: LogFormatOption = LogFormat.TEXT
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Log what happens to every job; twice for everything.")

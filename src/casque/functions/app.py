@@ -82,6 +82,7 @@ class App:
         self._url = url
         self._opening: dict[str, Any] = {**settings, **{k: v for k, v in opening.items() if v is not None}}
         self._definitions: dict[str, Definition] = {}
+        self._functions: dict[str, JobFunction[..., Any, Any]] = {}
         self._hooks: dict[Moment, list[Hook]] = {}
         self._periodic: dict[str, Periodic] = {}
         self._outlet: Outlet | None = None
@@ -127,6 +128,11 @@ class App:
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers that a worker runs, by entrypoint."""
         return MappingProxyType({name: one.handler for name, one in self._definitions.items()})
+
+    @property
+    def functions(self) -> Mapping[str, JobFunction[..., Any, Any]]:
+        """The functions that `@app.job()` decorated, by entrypoint."""
+        return MappingProxyType(self._functions)
 
     @property
     def hooks(self) -> HookTable:
@@ -202,7 +208,8 @@ class App:
                 zone_of=zone_of if plain is None else None,  # a fixed name needs no template
             )
             self._definitions[entrypoint] = definition
-            return JobFunction[..., Any, Any](self, definition, whole)
+            self._functions[entrypoint] = JobFunction[..., Any, Any](self, definition, whole)
+            return self._functions[entrypoint]
 
         return cast(Decorator, decorate)
 

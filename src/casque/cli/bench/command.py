@@ -50,10 +50,13 @@ class BenchResult(msgspec.Struct, frozen=True):
 def bench(
     target: BucketTarget,
     seconds: Annotated[
-        float, typer.Option("--seconds", "-t", min=0.01, max=3600, help="How long each measurement takes.")
+        float,
+        typer.Option("--seconds", "-t", metavar="SECONDS", min=0.01, max=3600, help="How long each measurement takes."),
     ] = 2.0,
     callers: Annotated[int, typer.Option("--callers", "-c", min=1, max=10_000, help="Concurrent callers.")] = 50,
-    payload: Annotated[int, typer.Option("--payload", min=0, max=1_000_000, help="Bytes of a job's payload.")] = 100,
+    payload: Annotated[
+        int, typer.Option("--payload", metavar="BYTES", min=0, max=1_000_000, help="Size of a job's payload.")
+    ] = 100,
     json: Json = False,
 ) -> None:
     """Measure how fast a queue would be here: jobs enqueued one by one, by many callers and in bulk, jobs processed,

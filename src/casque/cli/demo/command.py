@@ -20,15 +20,17 @@ SERVER_PACKAGES = ("grpc", "google.protobuf", "h11")
 
 @command("demo")
 def demo(
-    data: Annotated[Path, typer.Option(help="Where the queue lives; created if it is not there.")] = Path("data"),
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the queue; created if it is missing.")] = Path(
+        "data"
+    ),
     jobs: Annotated[int, typer.Option(min=1, max=100_000, help="How many jobs to enqueue.")] = 600,
     workers: Annotated[int, typer.Option(min=2, max=16, help="How many worker processes to start.")] = 3,
     report: Annotated[
-        bool, typer.Option(help="Make tables and a report of it in the end, with Spark if that is installed.")
+        bool, typer.Option(help="Make tables and a report at the end, with Spark if it is installed.")
     ] = True,
 ) -> None:
-    """Run a small shop: a broker, workers, and a burst of jobs, some of which fail and are tried again, and some of
-    which never succeed. A worker is killed in the middle of it, and others finish what it held.
+    """Show casque at work: a small shop with a broker, workers, and a burst of jobs, some of which fail and are tried
+    again, and some of which never succeed. A worker is killed in the middle of it, and others finish its jobs.
 
     No service is needed: the queue is a directory. The demo shows the queue as `casque top` does; then how the jobs
     ended, by the archive, and the objects on the disk. In the end the pipeline turns the queue's history into tables

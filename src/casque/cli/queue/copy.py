@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from casque import Copied
 
 Source = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="SOURCE",
         help="URL of the queue to read; it is never written. May be left out if --queue, CASQUE_URL or casque.toml "
         "names it.",
+        show_default=False,
     ),
 ]
 Backup = Annotated[str, typer.Argument(metavar="BACKUP", help="URL of the backup; it is never written.")]
@@ -49,7 +50,7 @@ class NamedCopyOptions(CopyOptions, frozen=True, kw_only=True):
 
     queue: QueueName = None
 
-    def place(self, source: str, target: str | None, verb: str) -> tuple[QueueConfig, str]:
+    def place(self, source: str | None, target: str | None, verb: str) -> tuple[QueueConfig, str]:
         """The source and the target. With one URL it is the target."""
         usage = f"casque queue {verb} [SOURCE] TARGET: needs the URL of an empty place"
         named, into = BucketTarget(url=source, queue=self.queue, option=self.option).followed_by(target, usage)
@@ -65,7 +66,7 @@ class NamedCopyOptions(CopyOptions, frozen=True, kw_only=True):
     ],
     audited=True,
 )
-def backup(source: Source, target: Target = None, *, options: NamedCopyOptions) -> None:
+def backup(source: Source = None, target: Target = None, *, options: NamedCopyOptions) -> None:
     """Back up a queue to another place, also while it is in use, and check the backup.
 
     The backup is a queue as it was at one moment, with payloads and archive; of a ring, all shards. Nothing is written
@@ -99,7 +100,7 @@ def restore(backup: Backup, target: RestoreTarget, options: CopyOptions) -> None
     examples=["casque queue clone s3://bucket/orders file:///tmp/orders-to-try-things"],
     audited=True,
 )
-def clone(source: Source, target: Target = None, *, options: NamedCopyOptions) -> None:
+def clone(source: Source = None, target: Target = None, *, options: NamedCopyOptions) -> None:
     """Copy a queue to another place, also while it is in use. The copy is a queue of its own.
 
     Exit code 0: done. 1: the queue is damaged. 2: it cannot be read, or the target is not empty.

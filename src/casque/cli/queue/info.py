@@ -230,7 +230,7 @@ def _print_info(found: Info) -> None:
 def _describe_zones(found: Info) -> str:
     if not found.zones and not found.zones_with_rules:
         return ""
-    return f"{found.zones:,} with jobs, {found.zones_with_rules:,} with rules; `casque zones ls` shows them"
+    return f"{found.zones:,} with jobs, {found.zones_with_rules:,} with rules; `casque zones list` shows them"
 
 
 def _describe_leader(found: Info) -> str:

@@ -84,7 +84,7 @@ def work(
         ),
     ] = 60,
     drain: Annotated[
-        float, typer.Option("--drain", metavar="SECONDS", help="How long batches may run on when it is to stop.")
+        float, typer.Option("--drain", metavar="SECONDS", help="Time for running batches to finish when it stops.")
     ] = 30,
     timeout: Annotated[
         float,
@@ -100,9 +100,7 @@ def work(
         bool, typer.Option("--follow", "-f", help="Wait for more jobs, until SIGTERM or Ctrl-C.")
     ] = False,
     limit: Annotated[int | None, typer.Option("--limit", help="Process at most this many jobs.")] = None,
-    tasks: Annotated[
-        int | None, typer.Option("--tasks", help="Into how many parts a batch is cut at the most.")
-    ] = None,
+    tasks: Annotated[int | None, typer.Option("--tasks", help="Split a batch into at most this many parts.")] = None,
     per_call: Annotated[
         int | None, typer.Option("--per-call", help="Jobs in one call of a handler of many; by default all of a part.")
     ] = None,

@@ -26,7 +26,8 @@ from casque.cli.target import QueueTarget
 def top(
     target: QueueTarget,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.05, max=3600, help="How often to look.")
+        float,
+        typer.Option("--interval", "-i", metavar="SECONDS", min=0.05, max=3600, help="Seconds between two updates."),
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show it once, after one interval, and end.")] = False,
     json: Json = False,
