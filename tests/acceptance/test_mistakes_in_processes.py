@@ -155,6 +155,18 @@ def test_an_authority_and_a_token_reach_it(broker: Mapping[str, Any], way: str) 
     assert ended == (0, "no jobs in this queue; finished ones are in `casque archive`")
 
 
+@pytest.mark.timeout(2 * LIMIT_S)
+@pytest.mark.parametrize("typed", ["worker shop:app --burst", "worker shop:app --burst -q mail", "jobs list"])
+def test_tls_for_brokers_beside_the_url_of_a_bucket_does_no_harm(tmp_path: Path, typed: str) -> None:
+    url = (tmp_path / "queue").as_uri()
+    CliRunner().invoke(app, ["queue", "create", url])
+    (tmp_path / "shop.py").write_text(SHOP.replace('"{url}"', ""))
+    lines = f'url = "{url}"\ntls = {{ ca = "{tmp_path}/ca.pem" }}\n'
+    (tmp_path / "casque.toml").write_text(f"{lines}[queues.mail]\n{lines}")
+
+    assert casque(typed, tmp_path).code == 0
+
+
 # --- Ports ---
 
 

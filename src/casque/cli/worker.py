@@ -22,6 +22,7 @@ from casque.cli.reloading import run_again_on_changes
 from casque.cli.target import BrokerCa, QueueName, with_ca
 from casque.client.config import named_queue
 from casque.errors import InvalidInputError
+from casque.storage.url import is_address
 
 if TYPE_CHECKING:
     from casque.worker import Summary, Worker
@@ -92,6 +93,8 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
                 raise InvalidInputError("give --url or --queue, not both")
             place = named_queue(self.queue)
             url, opening = place.url, place.opening()
+            if not is_address(url) and self.via is not Via.BROKER:
+                opening.pop("tls", None)  # for the brokers of this queue, which are not called
         if self.option:
             opening["options"] = {**opening.get("options", {}), **parse_options(self.option)}
         if self.ca is not None:

@@ -25,6 +25,7 @@ from casque.functions.handle import Handle, SyncHandle
 from casque.functions.job import Decorator, Definition, Enqueuing, JobCall, JobFunction, Key, Options
 from casque.functions.periodic import Periodic, register_if_possible
 from casque.settings import QueueSettings, SettingsChanges
+from casque.storage.url import is_address
 from casque.types import Missed
 from casque.worker.handlers import Handler, Retry
 from casque.worker.hooks import Hook, HookTable, Moment
@@ -117,6 +118,8 @@ class App:
         if (place := default_queue()) is None:
             raise InvalidInputError(f"this app has no queue: give casque.App its URL, {default_queue_hint()}")
         found = place.opening()
+        if not is_address(place.url) and self._opening.get("via") is None:
+            found.pop("tls", None)  # for the brokers of this queue, which are not called
         options = {**found.get("options", {}), **self._opening.get("options", {})}
         return place.url, {**found, **self._opening, **({"options": options} if options else {})}
 
