@@ -118,6 +118,22 @@ def test_events_are_shown_and_chosen_by_names_that_people_use(tmp_path: Path) ->
     assert event["kind"] == "died"
 
 
+def test_dead_is_what_is_dead_now_and_purged_what_was_removed(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    casque("enqueue", url, "send", "--count", "2")
+    for job in lines_of(casque("dequeue", url, "--batch", "2", "--json")):
+        casque("nack", url, job["id"], str(job["token"]), "--final")
+    [before] = lines_of(casque("queue", "info", url, "--json"))
+    casque("jobs", "purge", url, "--yes")
+    casque("enqueue", url, "send")
+    [job] = lines_of(casque("dequeue", url, "--json"))
+    casque("nack", url, job["id"], str(job["token"]), "--final")
+    [after] = lines_of(casque("queue", "info", url, "--json"))
+
+    assert (before["dead"], before["purged"]) == (2, 0)
+    assert (after["dead"], after["purged"]) == (1, 2)
+
+
 def test_an_app_names_its_queue_and_its_functions_check_the_payload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
