@@ -175,7 +175,7 @@ MISTAKES = [
     Mistake(
         "another name of the app", "worker shop:application", "the module 'shop' has no 'application': its apps are app"
     ),
-    Mistake("a function instead of an app", "worker shop:send", "is no app but a JobFunction"),
+    Mistake("a function instead of an app", "worker shop:send", "is a JobFunction, not an app"),
     Mistake("a module without an app", "worker empty:app", "it has no casque.App"),
     Mistake("a module that is not there", "worker shpo:app", "there is no module 'shpo' in"),
     Mistake(

@@ -152,7 +152,7 @@ def _moment(text: str, now: datetime) -> datetime:
             f"(2027-01-31T18:00:00+01:00), not {text!r}"
         ) from None
     if moment <= now:
-        raise InvalidInputError(f"--expires {text} is over already")
+        raise InvalidInputError(f"--expires {text} is in the past")
     return moment
 
 

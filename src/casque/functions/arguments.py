@@ -338,7 +338,7 @@ def _is_context(kind: Any) -> bool:
 def _check_kind(kind: Any) -> None:
     """Raises TypeError for a type that has no JSON form, at any depth of it."""
     if isinstance(info := msgspec.inspect.type_info(kind), msgspec.inspect.CustomType) and not _is_model(info.cls):
-        raise TypeError(f"{_name(info.cls)} is no type that JSON, msgspec or pydantic knows")
+        raise TypeError(f"{_name(info.cls)} is not a type that JSON, msgspec or pydantic can store")
     msgspec.json.Decoder(kind, dec_hook=_decode_hook)
     for part in get_args(kind):
         if isinstance(part, type):
@@ -383,14 +383,14 @@ def _has_json(value: Any) -> bool:
 def _encode_hook(value: Any) -> Any:
     if _is_model(type(value)):
         return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
-    raise TypeError(f"{_name(type(value))} is no type that JSON, msgspec or pydantic knows")
+    raise TypeError(f"{_name(type(value))} is not a type that JSON, msgspec or pydantic can store")
 
 
 def _decode_hook(kind: Any, value: Any) -> Any:
     if isinstance(value, kind):
         return value
     if not _is_model(kind):
-        raise TypeError(f"{_name(kind)} is no type that JSON, msgspec or pydantic knows")
+        raise TypeError(f"{_name(kind)} is not a type that JSON, msgspec or pydantic can store")
     return kind.model_validate_json(_ENCODER.encode(value))
 
 
