@@ -134,7 +134,7 @@ def test_lines_of_a_file_and_how_far_it_came_when_one_is_refused(
         (["send", "--key", "k", "--count", "2"], "--key is for one job"),
         (["send", "--lines", "--request-id", "r"], "--request-id"),
         (["send", "text", "--lines"], "leave the payload out"),
-        ([], "for which entrypoint?"),
+        ([], "no entrypoint: write casque enqueue"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_adds_nothing(
