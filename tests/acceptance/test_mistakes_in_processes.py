@@ -124,6 +124,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
         ("jobs list http://{http}", "the broker at {http} requires TLS: write https://{http}"),
         ("jobs list {q}", "the broker at {grpc}, which leads this queue, requires TLS: name the authority with --ca"),
         ("jobs list grpcs://{grpc} --ca ca.pem", "this broker requires a token: set the variable CASQUE_TOKEN"),
+        ("top grpcs://{grpc} --once", "the certificate of {grpc} is not trusted"),
+        ("queue info grpc://{grpc}", "the broker at {grpc} requires TLS"),
         ("worker shop:app --url grpcs://{grpc}", "the certificate of {grpc} is not trusted"),
     ],
 )

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Unpack
 
 import msgspec
 import typer
@@ -242,13 +242,21 @@ def short_lived(place: QueueConfig) -> SettingsChanges:
     return {"ticks": False, **place.changes()}
 
 
+def open_brokers(place: QueueConfig, worker: str | None = None, **settings: Unpack[SettingsChanges]) -> Queue[bytes]:
+    """The queue behind the brokers that a URL names. Raises InvalidInputError for options of a store."""
+    refuse_store_options(place)
+    return Queue.open(place.url, tls=place.tls, token=_token(place), worker=worker, **settings)
+
+
+def _token(place: QueueConfig) -> str | None:
+    """The token that an app has of its own; otherwise that of the environment is sent."""
+    return place.token if isinstance(place, AppQueue) else None
+
+
 async def _open(place: QueueConfig, worker: str | None, *, creates: bool) -> tuple[Queue[bytes], Brokers | None]:
     opening: dict[str, Any] = {**short_lived(place), "worker": worker}
-    if isinstance(place, AppQueue) and place.token is not None:
-        opening["token"] = place.token
     if is_address(place.url):
-        refuse_store_options(place)
-        return Queue.open(place.url, tls=place.tls, **opening), Brokers.of(place.url, place.tls)
+        return open_brokers(place, worker, **short_lived(place)), Brokers.of(place.url, place.tls)
     store = as_store(place.url, place.options)
     try:
         found = await look_up(store)
@@ -261,6 +269,8 @@ async def _open(place: QueueConfig, worker: str | None, *, creates: bool) -> tup
         await store.close()
     if not led:
         return Queue.open(place.url, options=place.options, **opening), None
-    queue: Queue[bytes] = Queue.open(place.url, via="broker", options=place.options, tls=place.tls, **opening)
+    queue: Queue[bytes] = Queue.open(
+        place.url, via="broker", options=place.options, tls=place.tls, token=_token(place), **opening
+    )
     known = () if found.leader is None else (found.leader,)
     return queue, Brokers(known, tls=place.tls, from_bucket=True)

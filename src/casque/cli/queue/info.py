@@ -14,16 +14,18 @@ from casque.cli.formats import clock_time, count_of, duration, now
 from casque.cli.options import Json
 from casque.cli.output import Columns, answer, print_facts, print_table, say
 from casque.cli.queue.gates import describe_gates
-from casque.cli.target import QueueTarget
+from casque.cli.reaching import Brokers, watch
+from casque.cli.target import QueueTarget, open_brokers
 from casque.client.config import QueueConfig
 from casque.client.head import KEY, RING, QueueHead, require_head
 from casque.client.leading import leader_of
 from casque.client.opening import Parts, as_store
-from casque.client.queue import DEFAULTS, Queue
+from casque.client.queue import DEFAULTS
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
 from casque.errors import CorruptQueueError
 from casque.ring.service import strictest, total
+from casque.service import Stats
 from casque.storage.url import is_address
 from casque.types import ALL_OPEN, Gates, JobRecord, JobState, from_ms
 
@@ -119,8 +121,11 @@ def info(target: QueueTarget, json: Json = False) -> None:
 
 
 async def _ask_broker(place: QueueConfig) -> Info:
-    async with Queue.open(place.url, tls=place.tls, **place.changes()) as q:
-        stats = await q.stats()
+    async def ask() -> Stats:
+        async with open_brokers(place, **place.changes()) as q:
+            return await q.stats()
+
+    stats = await watch(ask(), Brokers.of(place.url, place.tls))
     return Info(place.url, stats.position, **msgspec.structs.asdict(stats.totals), gates=stats.gates)
 
 
