@@ -321,7 +321,7 @@ def finished_states(value: Any) -> frozenset[JobState] | None:
     chosen = states(value)
     if chosen is not None and not chosen <= FINISHED:
         known = ", ".join(sorted(state.value for state in FINISHED))
-        raise InvalidInputError(f"states must be some of {known}: only what is over is in the archive")
+        raise InvalidInputError(f"states must be some of {known}: only finished jobs are in the archive")
     return chosen
 
 

@@ -121,7 +121,7 @@ class NoHistoryError(CasqueError):
     def __init__(self) -> None:
         super().__init__(
             "this queue has the document layout, which keeps no history: stop its processes and run "
-            "`casque convert URL --to log`"
+            "`casque queue convert URL --to log`"
         )
 
 
@@ -200,7 +200,10 @@ class BrokerUnreachableError(CasqueError):
     """No broker answers at `address`. Nothing was sent."""
 
     def __init__(self, address: str, why: str) -> None:
-        super().__init__(f"no broker answers at {address} ({why}). Start one with `casque serve`, or mend the address")
+        fix = "Start one with `casque serve`, or correct the address"
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            fix = "Its certificate is not trusted: name the authority, with tls=ClientTlsFiles(ca=...) or --ca FILE"
+        super().__init__(f"no broker answers at {address} ({why}). {fix}")
         self.address = address
         self.why = why
 

@@ -16,10 +16,10 @@ from casque.cli.audit import FILE
 from casque.cli.main import app
 
 NOT_ADMINISTRATIVE = {
-    "archive cat", "archive erasures", "archive ls", "bench", "cost", "cron list", "demo", "doctor", "jobs list",
+    "archive cat", "archive erasures", "archive list", "bench", "cost", "cron list", "demo", "doctor", "jobs list",
     "jobs show", "pipeline check", "pipeline run",
     "queue info", "queue verify", "report", "spark doctor", "spark replay", "tail", "token list", "top",
-    "zones export", "zones ls", "zones peek", "zones show",  # these look
+    "zones export", "zones list", "zones peek", "zones show",  # these look
     "ack", "dequeue", "enqueue", "nack", "serve", "spark work", "worker", "zones consume",  # these work
 }  # fmt: skip
 NAMES = {"convert": "queue convert"}
@@ -30,7 +30,7 @@ def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, f"{before}{name} ")
-        else:
+        elif name != "ls":  # another name of `list`
             yield before + name, command
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 import typer.main
 
 from casque import JobState, Queue
+from casque.cli.help import PANELS
 from casque.cli.main import app
 from tests.integration.shell import RUN, casque, lines_of, on
 
@@ -27,7 +29,7 @@ def commands(group: Any, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, found in group.commands.items():
         if hasattr(found, "commands"):
             yield from commands(found, *before, name)
-        else:
+        elif not found.hidden:
             yield (*before, name), found
 
 
@@ -44,6 +46,125 @@ def test_every_command_helps_and_says_how_it_ends(name: tuple[str, ...]) -> None
     result = RUN.invoke(app, [*name, "-h"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
     assert "Exit code" in result.stdout or "exit code" in result.stdout
+
+
+@pytest.mark.parametrize("name", [(), *(name for name, _ in EVERY)], ids=" ".join)
+def test_help_shows_words_for_values_and_no_types(name: tuple[str, ...]) -> None:
+    shown = RUN.invoke(app, [*name, "-h"], env={"COLUMNS": "200"}).stdout
+    assert not re.findall(r"<\w[^>]*>", shown)
+
+
+def test_help_lists_every_command_in_the_order_of_its_use() -> None:
+    shown = RUN.invoke(app, ["-h"], env={"COLUMNS": "200"}).stdout
+    assert re.findall(r"─ (\w+) ─", shown) == ["Options", *PANELS]
+    listed = re.findall(r"^│ ([a-z]+) ", shown, re.MULTILINE)
+    assert listed == [name for names in PANELS.values() for name in names]
+    visible = {name for name, found in typer.main.get_command(app).commands.items() if not found.hidden}  # type: ignore[attr-defined]
+    assert set(listed) == visible, "each command is in a panel"
+
+
+def test_a_list_of_commands_has_one_line_for_each_that_begins_with_a_verb() -> None:
+    for name, command in EVERY:
+        assert command.short_help[0].isupper(), name
+        assert len(command.short_help) < 125, name
+
+
+def test_an_option_means_the_same_everywhere() -> None:
+    meanings: dict[str, set[str]] = {}
+    for _, command in EVERY:
+        for parameter in command.params:
+            for option in parameter.opts:
+                meanings.setdefault(option, set()).add(parameter.opts[0])
+    assert meanings["-o"] == {"--option"}
+    assert meanings["-q"] == {"--queue"}
+    assert meanings["--lease"] == {"--job-lease", "--leader-lease"}, "a lease says whose it is"
+
+
+def test_lists_are_called_list_and_ls_works_as_well(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    casque("enqueue", url, "send")
+    lists = [name for name, _ in EVERY if name[-1] == "list"]
+    assert {name[0] for name in lists} == {"jobs", "archive", "cron", "zones", "token"}
+    assert not [name for name, _ in EVERY if name[-1] == "ls"]
+    for group, _ in lists:
+        if group != "token":
+            assert casque(group, "ls", url, "--json").stdout == casque(group, "list", url, "--json").stdout
+
+
+def test_jobs_are_claimed_by_entrypoint_as_they_are_enqueued(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    casque("enqueue", url, "send", "hello")
+    assert "nothing to claim now" in casque("dequeue", url, "resize", ends=3).stderr
+    [job] = lines_of(casque("dequeue", url, "resize", "send", "--json"))
+    assert job["entrypoint"] == "send"
+
+
+def test_events_are_shown_and_chosen_by_names_that_people_use(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    casque("enqueue", url, "send")
+    [job] = lines_of(casque("dequeue", url, "--json"))
+    casque("nack", url, job["id"], str(job["token"]), "--final")
+    casque("jobs", "retry", url, job["id"])
+
+    def told(*kinds: str) -> list[str]:
+        options = [part for kind in kinds for part in ("--kind", kind)]
+        shown = casque("tail", url, "--from", "start", "--no-follow", *options).stdout
+        return [line.split()[3] for line in shown.splitlines()]
+
+    assert told() == ["added", "claimed", "dead", "retried"]
+    assert told("dead", "added") == ["added", "dead"]
+    assert told("died") == ["dead"], "by its stored name"
+    [event] = lines_of(casque("tail", url, "--from", "start", "--no-follow", "--kind", "dead", "--json"))
+    assert event["kind"] == "died"
+
+
+def test_dead_is_what_is_dead_now_and_purged_what_was_removed(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    casque("enqueue", url, "send", "--count", "2")
+    for job in lines_of(casque("dequeue", url, "--batch", "2", "--json")):
+        casque("nack", url, job["id"], str(job["token"]), "--final")
+    [before] = lines_of(casque("queue", "info", url, "--json"))
+    casque("jobs", "purge", url, "--yes")
+    casque("enqueue", url, "send")
+    [job] = lines_of(casque("dequeue", url, "--json"))
+    casque("nack", url, job["id"], str(job["token"]), "--final")
+    [after] = lines_of(casque("queue", "info", url, "--json"))
+
+    assert (before["dead"], before["purged"]) == (2, 0)
+    assert (after["dead"], after["purged"]) == (1, 2)
+
+
+def test_an_app_names_its_queue_and_its_functions_check_the_payload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mail_app.py").write_text(
+        f"""import casque
+app = casque.App("{(tmp_path / "mail").as_uri()}", max_attempts=9)
+@app.job(max_crashes=3, max_attempts=4, priority=-1, zone="{{to}}", tags=["mail"])
+def send(to: str) -> None: ...
+"""
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    casque("enqueue", "--app", "mail_app:app", "send", '{"to": "ada"}')
+    casque("enqueue", "--app", "mail_app:app", "send", '{"to": "bob"}', "--max-crashes", "7", "--delay", "1h")
+    assert "'to' is missing" in casque("enqueue", "--app", "mail_app:app", "send", ends=2).stderr
+
+    first, second = lines_of(casque("jobs", "list", "--app", "mail_app:app", "--json"))
+    assert (first["max_crashes"], first["max_attempts"], first["priority"], first["zone"], first["tags"]) == (
+        *(3, 4, -1, "ada"),
+        ["mail"],
+    )
+    assert (second["max_crashes"], second["zone"], second["state"]) == (7, "bob", "delayed")
+
+
+def test_the_doctor_and_the_bench_leave_nothing_behind(tmp_path: Path) -> None:
+    new, url = tmp_path / "deep" / "new", (tmp_path / "queue").as_uri()
+    casque("enqueue", url, "send")
+    before = sorted(tmp_path.rglob("*"))
+    for place in (new.as_uri(), url):
+        casque("doctor", place, "--json")
+        casque("bench", place, "--seconds", "0.01", "--json")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_shell_completes_commands_options_and_queues(tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ ARGUMENTS: dict[str, list[str]] = {
     "nack": ["URL", RUNNING, "9", "--error", BAD],
     "tail": ["URL", "--from", "start", "--no-follow"],
     "top": ["URL", "--once"],
-    "convert": ["URL", "--to", BAD],
     "worker": [BAD],
     "jobs list": ["URL"],
     "jobs show": ["URL", RUNNING],
@@ -81,7 +80,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "queue clone": ["URL", BAD],
     "queue release": ["URL"],
     "archive cat": ["URL"],
-    "archive ls": ["URL"],
+    "archive list": ["URL"],
     "archive erase": ["URL", "--zone", f"{BAD}none", "--yes"],
     "archive erasures": ["URL"],
     "cron list": ["URL"],
@@ -90,7 +89,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "cron resume": ["URL", BAD],
     "cron trigger": ["URL", BAD],
     "cron drop": ["URL", f"{BAD}none"],
-    "zones ls": ["URL"],
+    "zones list": ["URL"],
     "zones show": ["URL", BAD],
     "zones peek": ["URL"],
     "zones consume": [BAD],
@@ -103,7 +102,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "token list": ["--file", "TOKENS"],
     "token revoke": ["--file", "TOKENS", "--name", BAD],
 }
-SHOWS = {"jobs list", "jobs show", "tail", "top", "zones ls", "cron list", "archive cat"}
+SHOWS = {"jobs list", "jobs show", "tail", "top", "zones list", "cron list", "archive cat"}
 ELSEWHERE = {
     "demo",
     "bench",

@@ -134,7 +134,7 @@ def test_lines_of_a_file_and_how_far_it_came_when_one_is_refused(
         (["send", "--key", "k", "--count", "2"], "--key is for one job"),
         (["send", "--lines", "--request-id", "r"], "--request-id"),
         (["send", "text", "--lines"], "leave the payload out"),
-        ([], "for which entrypoint?"),
+        ([], "no entrypoint: write casque enqueue"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_adds_nothing(
@@ -225,7 +225,7 @@ def test_the_queue_is_named_by_argument_or_variable_or_file(
     for name in ("home", "here", "variable", "argument", "mail"):
         [job] = on(f"{url}-{name}", lambda q: q.jobs())
         assert job.entrypoint == name
-    assert "not both" in casque("enqueue", url, "send", "-q", "mail", ends=2).stderr
+    assert "not several" in casque("enqueue", url, "send", "-q", "mail", ends=2).stderr
     assert "there are mail" in casque("enqueue", "send", "-q", "male", ends=2).stderr
 
 

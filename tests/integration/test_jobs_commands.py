@@ -76,7 +76,7 @@ def test_a_list_for_people_cuts_nothing_that_goes_into_a_pipe(url: str) -> None:
     assert "no luck 1" in dead
     assert failed.startswith(id_of(url, "failed"))
     assert "more than 2" in result.stderr
-    assert "no such job" in casque("jobs", "list", url, "-e", "nobody").stderr
+    assert "no jobs match" in casque("jobs", "list", url, "-e", "nobody").stderr
 
 
 # --- show ---

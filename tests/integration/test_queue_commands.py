@@ -100,7 +100,7 @@ def test_tail_of_a_document_names_the_way_out(tmp_path: Path) -> None:
     fill(tmp_path.as_uri(), "document")
     result = casque("tail", tmp_path.as_uri())
     assert result.exit_code == 2
-    assert "casque convert" in result.output
+    assert "casque queue convert" in result.output
 
 
 def test_tail_does_not_take_a_wrong_url_for_a_quiet_queue(tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_archive_shows_a_line_per_finished_job(tmp_path: Path, layout: str) -> N
     [line] = casque("archive", url, "--json", "--state", "dead", "--since", "1h").output.splitlines()
     job = json.loads(line)
     assert (job["state"], job["entrypoint"], job["error"], job["attempts"]) == ("dead", "send", "no [luck]", 1)
-    assert casque("archive", url, "-e", "send", "-s", "done").output == ""
-    assert casque("archive", url, "--until", "2020-01-01").output == ""
-    assert casque("archive", url, "--since", "2999-01-01T00:00+01:00").output == ""
+    assert casque("archive", url, "-e", "send", "-s", "done").stdout == ""
+    assert casque("archive", url, "--until", "2020-01-01").stdout == ""
+    assert casque("archive", url, "--since", "2999-01-01T00:00+01:00").stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_revoked_token_is_gone(file: str) -> None:
         (["new", "-n", "t", "-s", "read", "--expires", "soon"], "90d"),
         (["new", "-n", "t", "-s", "read", "--expires", "0d"], "more than nothing"),
         (["new", "-n", "t", "-s", "read", "--expires", "999999w"], "hundred years"),
-        (["new", "-n", "t", "-s", "read", "--expires", "2001-01-01"], "over already"),
+        (["new", "-n", "t", "-s", "read", "--expires", "2001-01-01"], "is in the past"),
         (["revoke", "-n", "nobody"], "there is there"),
     ],
 )

@@ -36,7 +36,7 @@ def url(tmp_path: Path) -> str:
 
 def test_zones_are_listed_by_when_their_first_job_is_due(url: str) -> None:
     casque("zones", "set", url, "empty", "--weight", "2")
-    told = lines_of(casque("zones", "ls", url, "--json"))
+    told = lines_of(casque("zones", "list", url, "--json"))
     assert [zone["zone"] for zone in told] == ["giant", "small", "steps", "empty"]
     giant, small, steps, empty = told
     assert (giant["ready"], giant["delayed"], giant["running"], giant["dead"]) == (5, 0, 0, 0)
@@ -44,7 +44,7 @@ def test_zones_are_listed_by_when_their_first_job_is_due(url: str) -> None:
     assert (steps["fifo"], giant["fifo"]) == (True, False)
     assert (empty["next_at"], empty["weight"]) == (None, 2.0)
 
-    table = casque("zones", "ls", url).stdout
+    table = casque("zones", "list", url).stdout
     header, first = table.splitlines()[:2]
     assert header.split() == ["zone", "ready", "delayed", "running", "dead", "next", "weight", "order"]
     assert first.split()[:5] == ["giant", "5", "0", "0", "0"]
@@ -52,15 +52,15 @@ def test_zones_are_listed_by_when_their_first_job_is_due(url: str) -> None:
 
 
 def test_a_list_of_zones_that_is_cut_says_so(url: str, tmp_path: Path) -> None:
-    cut = casque("zones", "ls", url, "--limit", "2", "--json")
+    cut = casque("zones", "list", url, "--limit", "2", "--json")
     assert [zone["zone"] for zone in lines_of(cut)] == ["giant", "small"]
     assert "there are more than 2" in cut.stderr
-    assert "more than" not in casque("zones", "ls", url, "--limit", "3").stderr
+    assert "more than" not in casque("zones", "list", url, "--limit", "3").stderr
 
     bare = (tmp_path / "bare").as_uri()
     casque("queue", "create", bare)
-    assert "no zone has jobs or rules" in casque("zones", "ls", bare).stderr
-    assert casque("zones", "ls", bare, "--json").output == ""
+    assert "no zone has jobs or rules" in casque("zones", "list", bare).stderr
+    assert casque("zones", "list", bare, "--json").output == ""
 
 
 def test_a_zone_is_shown_with_the_jobs_that_come_first(url: str) -> None:
@@ -122,7 +122,7 @@ def test_what_makes_no_sense_is_refused(url: str) -> None:
     ):
         verb, *rest = arguments
         assert says in casque("zones", verb, url, *rest, ends=2).stderr
-    assert not any(zone["zone"] == "acme" for zone in lines_of(casque("zones", "ls", url, "--json")))
+    assert not any(zone["zone"] == "acme" for zone in lines_of(casque("zones", "list", url, "--json")))
 
 
 def test_a_zone_is_paused_and_resumed(url: str) -> None:
@@ -189,7 +189,7 @@ def test_a_zone_is_purged_and_others_are_left_alone(url: str) -> None:
 
     [told] = lines_of(casque("zones", "purge", url, "giant", "--yes", "--json"))
     assert told == {"zone": "giant", "cancelled": 3, "purged": 1, "kept": 0, "running": 1}
-    left = {zone["zone"]: zone for zone in lines_of(casque("zones", "ls", url, "--json"))}
+    left = {zone["zone"]: zone for zone in lines_of(casque("zones", "list", url, "--json"))}
     assert (left["giant"]["ready"], left["giant"]["running"], left["giant"]["dead"]) == (0, 1, 0)
     assert (left["small"]["ready"], left["small"]["delayed"], left["steps"]["ready"]) == (1, 1, 3)
     again = casque("zones", "purge", url, "giant", "--yes")
@@ -268,17 +268,17 @@ def test_a_peek_shows_who_has_waited_longest_and_leaves_out_who_is_not_to_be_had
 def test_a_peek_at_nothing_says_where_to_look(tmp_path: Path) -> None:
     bare = (tmp_path / "bare").as_uri()
     casque("queue", "create", bare)
-    assert "no zone has work" in casque("zones", "peek", bare).stderr
+    assert "no zone has jobs to claim" in casque("zones", "peek", bare).stderr
     assert casque("zones", "peek", bare, "--json").output == ""
 
 
 def test_a_leased_zone_is_shown_with_whoever_has_it(url: str) -> None:
     lease(url, "giant")
 
-    giant, small, _ = lines_of(casque("zones", "ls", url, "--json"))
+    giant, small, _ = lines_of(casque("zones", "list", url, "--json"))
     assert (giant["leased_by"], small["leased_by"]) == ("w1", None)
     assert giant["leased_at"] is not None
-    table = casque("zones", "ls", url).stdout
+    table = casque("zones", "list", url).stdout
     assert "leased by" in table
     assert "w1" in table
     shown = casque("zones", "show", url, "giant").stdout

@@ -413,6 +413,13 @@ def test_what_cannot_be_done_is_said_before_spark_is_started(arguments: list[str
     assert said in " ".join(ended.output.split())
 
 
+def test_the_queue_may_be_the_one_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CASQUE_URL", (tmp_path / "gone").as_uri())
+    ended = CliRunner().invoke(app, ["pipeline", "run", (tmp_path / "warehouse").as_uri()])
+    assert ended.exit_code == 2
+    assert "there is no queue here" in " ".join(ended.output.split())
+
+
 # --- Single numbers that were wrong once ---
 
 

@@ -355,7 +355,7 @@ def test_the_command_compares_two_periods_to_the_minute_on_a_connect_server(
     after = Period(before.to_ms, before.to_ms + 93 * MINUTE_MS)
     page = tmp_path / "report.html"
     command = [
-        *(sys.executable, "-m", "casque.cli", "report", known_warehouse.warehouse, "-o", str(page), "--json"),
+        *(sys.executable, "-m", "casque.cli", "report", known_warehouse.warehouse, "--output", str(page), "--json"),
         *("--from", moment(after.from_ms).isoformat(), "--to", moment(after.to_ms).isoformat()),
         *("--compare", f"{moment(before.from_ms).isoformat()}..{moment(before.to_ms).isoformat()}"),
     ]
@@ -382,7 +382,7 @@ def test_the_command_compares_two_periods_to_the_minute_on_a_connect_server(
 
 @pytest.mark.usefixtures("keeps_the_session")
 def test_a_warehouse_that_is_not_there_or_empty_says_what_to_run(spark: SparkSession, tmp_path: Path) -> None:
-    ran = run(f"file://{tmp_path}/none", "-o", str(tmp_path / "report.html"))
+    ran = run(f"file://{tmp_path}/none", "--output", str(tmp_path / "report.html"))
     assert ran.exit_code == 2
     assert "casque pipeline run QUEUE" in ran.stderr
     assert not (tmp_path / "report.html").exists()
@@ -391,7 +391,7 @@ def test_a_warehouse_that_is_not_there_or_empty_says_what_to_run(spark: SparkSes
 @pytest.mark.usefixtures("keeps_the_session")
 def test_the_command_names_the_period_that_there_is(known_warehouse: Made, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    ran = run(known_warehouse.warehouse, "-o", str(page), "--from", "2026-03-01", "--to", "2026-03-02")
+    ran = run(known_warehouse.warehouse, "--output", str(page), "--from", "2026-03-01", "--to", "2026-03-02")
     assert ran.exit_code == 0
     said = " ".join((ran.stdout + ran.stderr).split())
     assert f"choose --from and --to within {known_warehouse.extent}" in said
@@ -401,7 +401,7 @@ def test_the_command_names_the_period_that_there_is(known_warehouse: Made, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "-o report.html"),
+        ((), "--output report.html"),
         (("--json", "--from", "yesterday"), "--from takes a time"),
         (("--json", "--as-of", "2026-02-30"), "--as-of takes a time"),
         (("--json", "--from", "2026-02-16", "--to", "2026-02-15"), "--from and --to ends before it begins"),

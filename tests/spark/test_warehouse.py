@@ -187,7 +187,11 @@ def test_a_warehouse_of_an_older_casque_is_named_and_left_alone(spark: SparkSess
 
 @pytest.mark.parametrize(
     ("body", "problem"),
-    [("{", "no root of a warehouse"), ('{"format": 99}', "newer casque"), ('{"run": "x"}', "no root of a warehouse")],
+    [
+        ("{", "not the root of a warehouse"),
+        ('{"format": 99}', "newer casque"),
+        ('{"run": "x"}', "not the root of a warehouse"),
+    ],
 )
 def test_damage_of_the_root_is_named(tmp_path: Path, body: str, problem: str) -> None:
     (tmp_path / "casque.json").write_text(body)

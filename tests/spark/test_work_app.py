@@ -153,7 +153,7 @@ def test_functions_of_a_script_travel_with_their_types() -> None:
         ({"app": app, "kind": "arrow"}, "leave kind, type and results out"),
         ({"app": app, "entrypoints": "shipp"}, "did you mean 'ship'"),
         ({"app": App("memory://")}, "there is nothing to run"),
-        ({"app": 7}, "7 is no app but a int"),
+        ({"app": 7}, "7 is a int, not an app"),
         ({"handler": print, "url": None}, "which queue"),
     ],
 )

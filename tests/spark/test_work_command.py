@@ -83,7 +83,7 @@ def test_it_runs_the_functions_of_an_app_on_the_apps_own_queue(tmp_path: Path) -
     ("arguments", "said"),
     [
         ((), "give --handler module:function or --app module:app"),
-        (("--app", "casque:Queue"), "is no app but a type"),
+        (("--app", "casque:Queue"), "is a type, not an app"),
         (("--handler", "nothing"), "a handler is written module:function"),
         (("--handler", "nowhere:f"), "No module named 'nowhere'"),
         (("--handler", "pickle:dumps", "-s", "retention"), "--setting is written NAME=VALUE"),

@@ -138,3 +138,10 @@ def test_bad_input_is_also_a_value_error() -> None:
 def test_errors_about_access_and_safety_are_storage_errors() -> None:
     assert issubclass(errors.StoreAccessError, errors.StorageError)
     assert issubclass(errors.UnsafeStoreError, errors.StorageError)
+
+
+def test_a_broker_whose_certificate_is_not_trusted_says_how_to_trust_it() -> None:
+    failed = errors.BrokerUnreachableError("a:7700", "SSL_ERROR_SSL: CERTIFICATE_VERIFY_FAILED: self signed")
+    silent = errors.BrokerUnreachableError("a:7700", "connection refused")
+    assert "ClientTlsFiles(ca=...)" in str(failed)
+    assert "Start one with `casque serve`, or correct the address" in str(silent)

@@ -134,7 +134,7 @@ def test_what_producers_set_has_bounds_and_a_default_within_them() -> None:
     [
         ("stored", StoredJob, {"delayed"}),
         ("archived", ArchivedJob, {"position", "finished_at", "result", "waiting"}),
-        ("http", http.Job, set()),
+        ("http", http.Job, {"payload_json"}),
     ],
 )
 def test_a_form_has_every_field_that_the_table_says_and_no_other(

@@ -33,7 +33,8 @@ def ack(
     job_id: JobId = None,
     token: Token = None,
     result: Annotated[
-        str | None, typer.Option("--result", help="For the archive: text, - for standard input, or @FILE.")
+        str | None,
+        typer.Option("--result", metavar="TEXT", help="Result for the archive: text, - for standard input, or @FILE."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -62,11 +63,17 @@ def nack(
     token: Token = None,
     delay: Annotated[
         str | None,
-        typer.Option("--delay", metavar="SPAN", help="Again after this: 30s, 5m, 0; a growing back-off unless set."),
+        typer.Option(
+            "--delay",
+            metavar="SPAN",
+            help="Wait this long before the next attempt: 30s, 5m, 0; a growing back-off unless set.",
+        ),
     ] = None,
-    error: Annotated[str | None, typer.Option("--error", help="Why; kept with the job.")] = None,
+    error: Annotated[
+        str | None, typer.Option("--error", metavar="TEXT", help="Reason of the failure, kept with the job.")
+    ] = None,
     final: Annotated[
-        bool, typer.Option("--final", help="Trying again will not help: it is dead, whatever attempts it has left.")
+        bool, typer.Option("--final", help="Make the job dead now, even if it has attempts left.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`casque archive cat|ls|erase|erasures`: finished jobs, as the archive keeps them."""
+"""`casque archive cat|list|erase|erasures`: finished jobs, as the archive keeps them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
 from casque.cli.command import command
 from casque.cli.exits import confirm
 from casque.cli.formats import COLOURS, TEXT_MAX, clock_time, jobs_noun
+from casque.cli.help import PlainGroup
 from casque.cli.options import Entrypoint, Json, Since, Until, Yes, parse_moment
 from casque.cli.output import Columns, Out, answer, counted_steps, print_json, print_table, say
 from casque.cli.target import BucketTarget
@@ -30,6 +30,7 @@ from casque.types import JobState, to_ms
 if TYPE_CHECKING:
     from casque.scan import ArchiveObject
 
+EMPTY = "no finished jobs in the archive; jobs that finished within the last seconds may follow"
 HOURS: Columns = (
     ("hour (UTC)", lambda one: one[0][0]),
     ("shard", lambda one: one[0][1]),
@@ -58,7 +59,7 @@ class FinalState(StrEnum):
     CANCELLED = "cancelled"
 
 
-class CatByDefault(TyperGroup):
+class CatByDefault(PlainGroup):
     """`casque archive URL` is `casque archive cat URL`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -103,23 +104,28 @@ def cat(
             entrypoint=entrypoint,
             states=None if state is None else [JobState(one.value) for one in state],
         )
+        found = False
         async with aclosing(jobs):
             async for job in jobs:
+                found = True
                 if json:
                     print_json(job)
                 else:
                     console.print(_line(job), markup=True)
+        if not found and not json:
+            say(EMPTY, err=True)
 
     target.run_on_store(work)
 
 
 @command(
-    "archive ls",
-    examples=["casque archive ls file:///var/lib/orders", "casque archive ls s3://bucket/orders --since 7d --json"],
+    "archive list",
+    aliases=["ls"],
+    examples=["casque archive list file:///var/lib/orders", "casque archive list s3://bucket/orders --since 7d --json"],
     reads_only=True,
     interrupt_is_success=True,
 )
-def ls(target: BucketTarget, since: Since = None, until: Until = None, json: Json = False) -> None:
+def list_(target: BucketTarget, since: Since = None, until: Until = None, json: Json = False) -> None:
     """List the objects of the archive, hour by hour: how many there are, in which form, and which commits they cover.
     Reads no job.
 
@@ -147,6 +153,8 @@ def ls(target: BucketTarget, since: Since = None, until: Until = None, json: Jso
                     hours.setdefault((one.hour, "" if shard is None else shard_name(shard)), []).append(one)
         if hours:
             print_table(HOURS, sorted(hours.items()))
+        elif not json:
+            say(EMPTY, err=True)
 
     target.run_on_store(work)
 
@@ -225,6 +233,8 @@ def erasures(target: BucketTarget, json: Json = False) -> None:
             print_json(one)
     elif found:
         print_table(ERASURES, found)
+    else:
+        say("nothing was erased from this archive", err=True)
 
 
 def _user() -> str:

@@ -19,10 +19,12 @@ from typing import Any, ClassVar, get_args, get_type_hints
 
 import msgspec
 import typer
+from rich.markup import escape
 from typer.models import ArgumentInfo
 
 from casque.cli.audit import audited_call
 from casque.cli.exits import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, handle_exits
+from casque.cli.help import PlainCommand, PlainGroup, name_value, panel_of, short_help
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -43,6 +45,9 @@ class Command(msgspec.Struct, frozen=True):
     epilog: str | None
     callback: Callable[..., None]
     interrupt_is_success: bool
+    aliases: tuple[str, ...] = ()
+    """Other names, which help does not list."""
+    hidden: bool = False
 
 
 def command(
@@ -52,9 +57,11 @@ def command(
     audited: bool = False,
     reads_only: bool = False,
     interrupt_is_success: bool = False,
+    aliases: Sequence[str] = (),
+    hidden: bool = False,
 ) -> Callable[[Callable[..., None]], Command]:
     """Declare a command. `reads_only`: a closed pipe, as in `| head`, is no failure. `interrupt_is_success`: Ctrl-C is
-    the usual way to end it."""
+    the usual way to end it. `hidden`: help does not list it."""
     closed = EXIT_DONE if reads_only else EXIT_FAILED
     interrupted = EXIT_DONE if interrupt_is_success else EXIT_INTERRUPTED
 
@@ -72,8 +79,12 @@ def command(
         callback: Any = audited_call(path, run) if audited else run
         callback.__signature__ = signature
         callback.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
-        epilog = "\n[bold]Examples[/]\n\n  {}\n".format("\n\n  ".join(examples)) if examples else None
-        return Command(tuple(path.split()), _help(function), epilog, callback, interrupt_is_success)
+        for parameter in signature.parameters.values():
+            name_value(parameter.annotation, parameter.name)
+        shown = "\n\n  ".join(map(escape, examples))
+        epilog = f"\n[bold]Examples[/]\n\n  {shown}\n" if examples else None
+        names = tuple(path.split())
+        return Command(names, _help(function), epilog, callback, interrupt_is_success, tuple(aliases), hidden)
 
     return declared
 
@@ -90,14 +101,25 @@ def build(commands: Iterable[Command], groups: Iterable[typer.Typer], app: typer
     for one in commands:
         *group, name = one.path
         parent = by_name[group[0]] if group else app
-        parent.command(name, help=one.help, epilog=one.epilog)(one.callback)
-    for group_ in by_name.values():
-        app.add_typer(group_)
+        for each in (name, *one.aliases):
+            parent.command(
+                each,
+                cls=PlainCommand,
+                help=escape(one.help),
+                short_help=escape(short_help(one.help)),
+                epilog=one.epilog,
+                hidden=one.hidden or each != name,
+                rich_help_panel=None if group else panel_of(name),
+            )(one.callback)
+    for noun, group_ in by_name.items():
+        app.add_typer(group_, rich_help_panel=panel_of(str(noun)))
 
 
 def group(name: str, text: str, **options: Any) -> typer.Typer:
     """A noun that has commands."""
-    return typer.Typer(name=name, help=text, rich_markup_mode="rich", **{"no_args_is_help": True, **options})
+    return typer.Typer(
+        name=name, help=text, rich_markup_mode="rich", **{"no_args_is_help": True, "cls": PlainGroup, **options}
+    )
 
 
 def _expand(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, type[Options]]]:

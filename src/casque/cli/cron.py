@@ -67,7 +67,7 @@ COLUMNS: Columns = (
 )
 
 
-@command("cron list", examples=["casque cron list", "casque cron list s3://bucket/orders --json"])
+@command("cron list", aliases=["ls"], examples=["casque cron list", "casque cron list s3://bucket/orders --json"])
 def list_(target: QueueTarget, json: Json = False) -> None:
     """Show the schedules of a queue: which jobs are added again and again, and when next.
 

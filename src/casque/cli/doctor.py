@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, fail
+from casque.cli.files import local_directory, scratch_directory
 from casque.cli.options import Json
 from casque.cli.output import Terminal, answer, counted_steps
 from casque.cli.target import BucketTarget
+from casque.client.config import QueueConfig
 from casque.errors import CasqueError
+from casque.storage.url import open_store
 
 if TYPE_CHECKING:
     from casque.storage.doctor import Report
@@ -24,20 +29,33 @@ EXIT_UNSAFE = 1
 
 @command("doctor")
 def doctor(target: BucketTarget, json: Json = False) -> None:
-    """Try to make a store break the promises a queue needs. Exit code 0: safe, 1: unsafe, 2: cannot tell."""
-    from casque.storage.doctor import examine
+    """Check whether a store is safe for a queue: try to make it break the promises that a queue needs. Removes
+    everything that it writes.
 
+    Exit code 0: safe. 1: unsafe. 2: cannot tell.
+    """
     store = target.url or "a store"
     try:
         place = target.resolve()
         store = place.url
         with counted_steps(wanted=not json) as progress:
-            report = asyncio.run(examine(place.url, options=place.options, progress=progress))
+            report = asyncio.run(_examine(place, progress))
     except CasqueError as error:
         fail(f"cannot examine {store}: {error}", EXIT_CANNOT_TELL)
     answer(report, lambda: _print_report(report), json=json)
     if not report.safe:
         raise typer.Exit(EXIT_UNSAFE)
+
+
+async def _examine(place: QueueConfig, progress: Callable[[str, int, int], None]) -> Report:
+    """On local files in a new directory, which is removed with everything in it: the store's own files as well."""
+    from casque.storage.doctor import examine
+
+    if (directory := local_directory(place.url)) is None:
+        return await examine(place.url, options=place.options, progress=progress)
+    with scratch_directory(directory, "casque-doctor") as inside:
+        report = await examine(inside.as_uri(), options=place.options, progress=progress)
+    return msgspec.structs.replace(report, store=repr(open_store(place.url)), leftover="")
 
 
 def _print_report(report: Report) -> None:

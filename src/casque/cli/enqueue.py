@@ -7,13 +7,15 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import AsyncIterator
-from typing import Annotated
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from casque import times
+from casque.cli.apps import load_app
 from casque.cli.command import command
 from casque.cli.job_view import view_job
 from casque.cli.new_job import NewJobOptions
@@ -28,6 +30,8 @@ from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
 COMMIT_JOBS = 2_000
 """Jobs in one commit: the commit is short, and its cost is spread over many."""
 COMMIT_BYTES = 1 << 20
+MakeJob = Callable[[bytes], NewJob[bytes]]
+"""Makes the job for a payload."""
 
 
 @command(
@@ -35,6 +39,7 @@ COMMIT_BYTES = 1 << 20
     examples=[
         """casque enqueue file:///var/lib/orders send '{"to": "ann"}'""",
         "casque enqueue send @letter.json --delay 10m --key letter-7",
+        'casque enqueue --app shop.jobs:app send \'{"to": "ann"}\'',
         "cat ids.txt | casque enqueue grpc://broker:7700 resize --lines",
     ],
 )
@@ -53,24 +58,29 @@ def enqueue(
     options: NewJobOptions,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of identical jobs.")] = 1,
     delay: Annotated[
-        str | None, typer.Option("--delay", metavar="SPAN", help="Not before this has passed: 30s, 10m, 2h, 1d.")
+        str | None,
+        typer.Option("--delay", metavar="SPAN", help="Wait this long before the job is due: 30s, 10m, 2h, 1d."),
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="Not before then: 2026-02-15T10:00, in UTC.")
+        str | None, typer.Option("--at", metavar="TIME", help="Time at which the job is due: 2026-02-15T10:00, in UTC.")
     ] = None,
     fifo: Annotated[
         bool,
-        typer.Option("--fifo", help="The zone's jobs run strictly in the order they came, one at a time."),
+        typer.Option("--fifo", help="Run the jobs of the zone strictly in order, one at a time."),
     ] = False,
     lines: Annotated[
-        bool, typer.Option("--lines", help="One job per line of standard input, or of @FILE; empty lines are none.")
+        bool,
+        typer.Option("--lines", help="Add one job per line of standard input, or of @FILE; empty lines are skipped."),
     ] = False,
     request_id: Annotated[
-        str | None, typer.Option("--request-id", help="A name for this request: repeated with it, it acts once.")
+        str | None, typer.Option("--request-id", help="Id of this request: repeated with the same id, it acts once.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Add a job, or many; they are durable when this ends. Prints the id of a job, or how many there are.
+
+    With --app, the payload is checked against the app's function, whose options apply: its attempts, crashes, key, zone
+    and priority. Without it, any payload is accepted.
 
     A queue that is not there yet is made. With --key, the id may be that of the job that holds the key. With --lines,
     jobs are added while lines come in, each portion in one commit; if that fails, it says which line is the first
@@ -88,16 +98,18 @@ def enqueue(
         run_at=None if at is None else times.moment("--at", at),
         fifo=fifo,
     )
+    make = partial(_with, job) if target.app is None else _checked_by(target.app, job)
     _check(job, count=count, lines=lines, request_id=request_id)
     target.resolve()  # complain about the queue before anything is read from standard input
     content = b"" if lines else read_payload(source)
+    copied = job if lines else make(content)  # a payload that does not fit is refused before the queue is opened
     added = _Added(json)
 
     async def work(q: Queue[bytes]) -> None:
         if lines:
-            await _enqueue_lines(q, job, source, added)
+            await _enqueue_lines(q, make, source, added)
         else:
-            await _enqueue_copies(q, _with(job, content), count, request_id, added)
+            await _enqueue_copies(q, copied, count, request_id, added)
 
     target.run(work, creates=True)
     added.report()
@@ -148,12 +160,38 @@ def _entrypoint_and_payload(arguments: list[str]) -> tuple[str, str | None]:
         case [entrypoint, payload]:
             return entrypoint, payload
         case []:
-            raise InvalidInputError("for which entrypoint? casque enqueue [URL] ENTRYPOINT [PAYLOAD]")
+            raise InvalidInputError("no entrypoint: write casque enqueue [URL] ENTRYPOINT [PAYLOAD]")
         case _:
             raise InvalidInputError(
-                f"{arguments[0]!r} is no URL, so that {arguments[2]!r} is one argument too many. A payload with spaces "
-                "needs quotes around it"
+                f"too many arguments: {arguments[0]!r} is not a URL, so {arguments[2]!r} has no meaning. Put quotes "
+                "around a payload with spaces"
             )
+
+
+def _checked_by(name: str, job: NewJob[bytes]) -> MakeJob:
+    """Jobs as the function of an app would enqueue them: with its checks, and with its options where the command line
+    sets none.
+
+    Raises:
+        InvalidInputError: the app has no such function.
+    """
+    functions: Mapping[str, Any] = getattr(load_app(name), "functions", {})
+    if (function := functions.get(job.entrypoint)) is None:
+        there = ", ".join(functions) or "no functions"
+        raise InvalidInputError(f"{name} has no function {job.entrypoint!r}: it has {there}")
+    plain: NewJob[bytes] = NewJob(job.entrypoint, b"")
+    given = {
+        field: value
+        for field in NewJob.__struct_fields__
+        if field != "payload" and (value := getattr(job, field)) != getattr(plain, field)
+    }
+
+    def make(payload: bytes) -> NewJob[bytes]:
+        arguments = function.definition.arguments.decode(payload or b"{}")
+        made: NewJob[bytes] = function.bind(**arguments).new
+        return msgspec.structs.replace(made, **given)
+
+    return make
 
 
 def _with(job: NewJob[bytes], payload: bytes) -> NewJob[bytes]:
@@ -173,7 +211,7 @@ async def _enqueue_copies(
             bar.update(task, completed=added.jobs, description=f"{added.jobs:,} jobs")
 
 
-async def _enqueue_lines(q: Queue[bytes], job: NewJob[bytes], source: str | None, added: _Added) -> None:
+async def _enqueue_lines(q: Queue[bytes], make: MakeJob, source: str | None, added: _Added) -> None:
     """Enqueue lines as they arrive, so that a slow producer's jobs do not wait for its last one."""
     opened = _open_lines(source)
     try:
@@ -181,7 +219,7 @@ async def _enqueue_lines(q: Queue[bytes], job: NewJob[bytes], source: str | None
         with progress(size, "0 jobs", wanted=True) as (bar, task):
             read = 0
             async for portion in _portions(opened):
-                jobs = [_with(job, line) for line in portion if line]
+                jobs = [make(line) for line in portion if line]
                 try:
                     if jobs:
                         added.take(await q.enqueue_many(jobs))

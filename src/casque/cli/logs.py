@@ -50,6 +50,8 @@ def log_fields(record: logging.LogRecord) -> dict[str, Any]:
         "message": record.getMessage(),
     }
     line |= {name: value for name in JOB_FIELDS if (value := getattr(record, name, None)) is not None}
+    if (failure := getattr(record, "failure", None)) and "\n" in failure:
+        line["error"] = failure  # the traceback of a handler, whose first line is in the message
     if record.exc_info:
         line["error"] = logging.Formatter().formatException(record.exc_info)
     return line
@@ -66,6 +68,8 @@ class TextFormatter(logging.Formatter):
         text = f"{line['time'][11:23]} {line['level']:<7} {line['logger'].removeprefix('casque.')}: {line['message']}"
         if "error" not in line:
             return printable(text)
-        # Indented, so that text in an exception cannot look like a log line.
-        trace = printable_lines(line["error"]).replace("\n", "\n    ")
+        # Indented, so that text in an exception cannot look like a log line. The message of a failed job has the first
+        # line of its error already.
+        error = line["error"].partition("\n")[2] if hasattr(record, "failure") else line["error"]
+        trace = printable_lines(error).replace("\n", "\n    ")
         return f"{printable(text)}\n    {trace}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -25,6 +26,7 @@ from casque.cli.bench import command as bench
 from casque.cli.command import HELP, build, commands_of, group
 from casque.cli.cost import command as cost
 from casque.cli.demo import command as demo
+from casque.cli.help import PlainGroup
 from casque.cli.jobs import change as change_jobs
 from casque.cli.jobs import list as list_jobs
 from casque.cli.jobs import show as show_job
@@ -37,14 +39,14 @@ from casque.cli.zones import list as list_zones
 from casque.cli.zones import show as show_zone
 
 GROUPS = (
-    group("jobs", "The jobs of a queue."),
-    group("queue", "Look after one queue."),
-    group("archive", "Finished jobs. Without a verb: cat.", cls=archive.CatByDefault, no_args_is_help=False),
-    group("cron", "Jobs that are due again and again."),
-    group("zones", "The tenants of a queue."),
-    group("token", "Who may call a broker."),
-    group("pipeline", "A queue's history as tables."),
-    group("spark", "Queues and Spark."),
+    group("jobs", "Show, cancel, retry and reschedule jobs in a queue."),
+    group("queue", "Create, inspect, pause, copy and convert a queue."),
+    group("archive", "Show finished jobs. Without a verb: cat.", cls=archive.CatByDefault, no_args_is_help=False),
+    group("cron", "Enqueue jobs on a schedule."),
+    group("zones", "Show and limit the tenants of a queue."),
+    group("token", "Make and revoke tokens for brokers."),
+    group("pipeline", "Turn a queue's history into tables."),
+    group("spark", "Run jobs on Spark, and enqueue finished ones again."),
 )
 MODULES = (
     *(demo, doctor, enqueue, dequeue, ack, tail, top, bench, cost, serve, worker, report),
@@ -59,6 +61,7 @@ MODULES = (
 app = typer.Typer(
     name="casque",
     help="A durable job queue whose only infrastructure is a bucket.",
+    cls=PlainGroup,
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings=HELP,
@@ -83,4 +86,5 @@ def casque(
 
 
 def main() -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines say less than the errors of casque
     app()

@@ -16,30 +16,31 @@ class NewJobOptions(Options, frozen=True, kw_only=True):
 
     priority: Annotated[int, typer.Option("--priority", "-p", help="Lower runs first.")] = 0
     key: Annotated[
-        str | None, typer.Option("--key", "-k", help="While an unfinished job holds this key, nothing is added.")
+        str | None, typer.Option("--key", "-k", help="Add nothing while an unfinished job has this key.")
     ] = None
     zone: Annotated[
-        str | None, typer.Option("--zone", "-z", help="Whose job it is: zones take turns, see `casque zones`.")
+        str | None, typer.Option("--zone", "-z", help="The tenant of the job: zones take turns, see `casque zones`.")
     ] = None
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="Stored with the job; may be repeated."),
     ] = None
     max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, help="The job is dead after this many; 25 unless set.")
+        int | None,
+        typer.Option("--max-attempts", min=1, help="Failed attempts after which the job is dead; 25 unless set."),
     ] = None
     max_crashes: Annotated[
         int | None,
         typer.Option(
             "--max-crashes",
             min=1,
-            help="Quarantine it after it killed this many workers; they do not count as attempts.",
+            help="Quarantine the job after this many worker crashes, which do not count as attempts.",
         ),
     ] = None
 
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", "-t", metavar="TEXT", help="To find the job by; may be repeated."),
+        typer.Option("--tag", "-t", metavar="TEXT", help="A text to find the job by; may be repeated."),
     ] = None
 
     def job(self, entrypoint: str, payload: bytes, **more: Any) -> NewJob[bytes]:

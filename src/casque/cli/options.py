@@ -22,9 +22,10 @@ Url = Annotated[
     typer.Argument(help="Where the queue is: s3://bucket/prefix, gs://, az:// or file:///path", show_default=False),
 ]
 StoreOptions = Annotated[
-    list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE for the store; may be repeated")
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the store, such as region; may be repeated."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 Entrypoint = Annotated[str | None, typer.Option("--entrypoint", "-e", help="Only jobs of this entrypoint.")]
@@ -44,7 +45,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--setting", "-s", metavar="NAME=VALUE", help="A setting of the queue; may be repeated."),
 ]
-LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="For people, or for programs.")]
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Text for people, or JSON for programs.")]
 
 
 class Layout(StrEnum):

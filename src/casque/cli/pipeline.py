@@ -19,9 +19,10 @@ import typer
 from casque import times
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, fail
-from casque.cli.options import Json, StoreOptions, Url, parse_options
+from casque.cli.options import Json, StoreOptions, parse_options
 from casque.cli.output import Terminal, answer, counted_steps, print_facts, warn
 from casque.cli.spark.session import SparkOptions
+from casque.cli.target import BucketTarget
 from casque.clock import SystemClock
 from casque.errors import CASConflictError, InvalidInputError
 
@@ -66,6 +67,7 @@ class Gone(StrEnum):
     examples=[
         "casque pipeline run file:///var/lib/orders file:///var/lib/warehouse",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --trigger 1m",
+        "CASQUE_URL=s3://bucket/orders casque pipeline run s3://bucket/warehouse",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --models ./models --json",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --format iceberg --catalog lake",
         "casque pipeline run s3://bucket/orders s3://bucket/warehouse --remote sc://spark.internal",
@@ -74,13 +76,15 @@ class Gone(StrEnum):
     interrupt_is_success=True,
 )
 def run(
-    url: Url,
+    target: BucketTarget,
     warehouse: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="Where the tables are: s3://bucket/prefix, gs://, az:// or file:///path", show_default=False
+            metavar="WAREHOUSE",
+            help="Where the tables are: s3://bucket/prefix, gs://, az:// or file:///path",
+            show_default=False,
         ),
-    ],
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Run once and end; the default.")] = False,
     trigger: Annotated[
         str | None,
@@ -167,10 +171,11 @@ def run(
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated")
     ] = None,
     json: Json = False,
-    option: StoreOptions = None,
     warehouse_option: Annotated[
         list[str] | None,
-        typer.Option("--warehouse-option", help="NAME=VALUE for the warehouse's store; may be repeated"),
+        typer.Option(
+            "--warehouse-option", metavar="NAME=VALUE", help="Option of the warehouse's store; may be repeated."
+        ),
     ] = None,
 ) -> None:
     """Bring the tables of a queue's history up to date: every event (bronze), every finished job and attempt (silver),
@@ -190,9 +195,11 @@ def run(
     every = None if trigger is None or once or trigger == AVAILABLE_NOW else _parse_interval(trigger)
     if checkpoint is not None and (trigger is None or once):
         raise InvalidInputError("--checkpoint is for the query of --trigger: say how often, such as --trigger 1m")
+    target, warehouse = target.followed_by(warehouse, "where do the tables go? casque pipeline run [URL] WAREHOUSE")
+    place = target.resolve()
     job = _Pipeline(
-        url=url,
-        options=parse_options(option),
+        url=place.url,
+        options=place.options,
         warehouse=warehouse,
         warehouse_options=parse_options(warehouse_option),
         table_format=table_format,

@@ -10,7 +10,7 @@ import typer
 from casque import times
 from casque.cli.command import command
 from casque.cli.files import write_whole
-from casque.cli.options import Json, parse_options
+from casque.cli.options import Json, StoreOptions, parse_options
 from casque.cli.output import say, spinner
 from casque.cli.spark.session import SparkOptions
 from casque.errors import InvalidInputError
@@ -22,9 +22,9 @@ TIME = "2026-02-15T10:00, in UTC unless it says otherwise"
 @command(
     "report",
     examples=[
-        "casque report file:///var/lib/warehouse -o report.html",
+        "casque report file:///var/lib/warehouse --output report.html",
         (
-            "casque report s3://bucket/warehouse -o monday.html --from 2026-02-16 --to 2026-02-17 "
+            "casque report s3://bucket/warehouse --output monday.html --from 2026-02-16 --to 2026-02-17 "
             "--compare 2026-02-09..2026-02-10"
         ),
         "casque report s3://bucket/warehouse --as-of 2026-02-16T12:00 --json | jq .figures.total",
@@ -36,7 +36,8 @@ def report(
         typer.Argument(help="Where `casque pipeline run` has put the tables: s3://, gs://, az:// or file:///path"),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page to write.", dir_okay=False, show_default=False)
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="The page to write.", dir_okay=False, show_default=False),
     ] = None,
     begin: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help=f"Only events then or later: {TIME}.")
@@ -51,9 +52,7 @@ def report(
         typer.Option("--compare", metavar="FROM..TO", help="Another period to compare with."),
     ] = None,
     json: Json = False,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", help="NAME=VALUE for the store; may be repeated")
-    ] = None,
+    option: StoreOptions = None,
     *,
     spark: SparkOptions,
 ) -> None:
@@ -66,7 +65,7 @@ def report(
     Exit code 0: written. 1: the warehouse is damaged. 2: there is none, or the question makes no sense.
     """
     if output is None and not json:
-        raise InvalidInputError("say where the page goes with -o report.html, or ask for the numbers with --json")
+        raise InvalidInputError("say where the page goes with --output report.html, or ask for the numbers with --json")
     from casque.spark.report import build
     from casque.spark.report.period import Period, checked, minute_ms, parse_moments
 

@@ -18,6 +18,7 @@ from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, print_error
 from casque.cli.logs import LogFormat, log_to_stderr
 from casque.cli.options import Layout, LogFormatOption, Settings
+from casque.cli.ports import check_port, next_free
 from casque.cli.process import collect_rarely, fast_loop, on_stop_signal
 from casque.cli.target import BucketTarget
 from casque.client.connecting import peer_token
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from casque.transport.grpc.server import GrpcLimits
 
 SECONDS_MAX = 86_400.0
+HTTP_DEFAULT = Address("127.0.0.1", 7701)
 
 
 @command(
@@ -59,15 +61,21 @@ def serve(
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where gRPC listens; port 0 takes a free one.")
     ] = "127.0.0.1:7700",
     http: Annotated[
-        str, typer.Option("--http", metavar="HOST:PORT", help="Where HTTP listens; port 0 takes a free one.")
-    ] = "127.0.0.1:7701",
-    no_http: Annotated[bool, typer.Option("--no-http", help="No HTTP at all: no health checks, no metrics.")] = False,
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Where HTTP listens; port 0 takes a free one.",
+            show_default="127.0.0.1:7701, or the next free port",
+        ),
+    ] = None,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Serve no HTTP: no health checks, no metrics.")] = False,
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", metavar="HOST:PORT", help="Where others reach the gRPC port, if not at --listen."),
     ] = None,
     tokens: Annotated[
-        Path | None, typer.Option("--tokens", metavar="FILE", help="Ask callers for a token of this file.")
+        Path | None, typer.Option("--tokens", metavar="FILE", help="Require a token from this file.")
     ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate and its chain, PEM.")
@@ -75,7 +83,9 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM.")] = None,
     tls_client_ca: Annotated[
         Path | None,
-        typer.Option("--tls-client-ca", metavar="FILE", help="Only clients with a certificate of this authority."),
+        typer.Option(
+            "--tls-client-ca", metavar="FILE", help="Accept only clients with a certificate of this authority, PEM."
+        ),
     ] = None,
     peer_ca: Annotated[
         Path | None,
@@ -85,7 +95,7 @@ def serve(
             help="For a ring: the authority that signs the other brokers' certificates, PEM.",
         ),
     ] = None,
-    guarded: Annotated[bool, typer.Option("--guarded", help="Ask for a token for /metrics and /readyz too.")] = False,
+    guarded: Annotated[bool, typer.Option("--guarded", help="Require a token for /metrics and /readyz too.")] = False,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,16 +119,20 @@ def serve(
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen to a network without TLS or without tokens.")
+        bool, typer.Option("--insecure", help="Allow a network to reach it without TLS or tokens.")
     ] = False,
-    layout: Annotated[
-        Layout, typer.Option("--layout", help="The layout of a queue that is not there yet.")
-    ] = Layout.LOG,
+    layout: Annotated[Layout, typer.Option("--layout", help="Layout of the queue, if it is created.")] = Layout.LOG,
     heartbeat: Annotated[
-        float, typer.Option("--heartbeat", metavar="SECONDS", help="How often a leader shows that it lives.")
+        float, typer.Option("--heartbeat", metavar="SECONDS", help="Seconds between two heartbeats of the leader.")
     ] = 2,
     lease: Annotated[
-        float, typer.Option("--lease", metavar="SECONDS", help="How long it may be silent before another takes over.")
+        float,
+        typer.Option(
+            "--leader-lease",
+            "--lease",
+            metavar="SECONDS",
+            help="The leader's lease: how long it may be silent before another broker takes over.",
+        ),
     ] = 8,
     drain: Annotated[float, typer.Option("--drain", metavar="SECONDS", help="How long a clean stop may take.")] = 30,
     setting: Settings = None,
@@ -150,11 +164,11 @@ def serve(
         place = target.resolve()
         limits, grpc_limits = _limits(limit or [])
         if guarded and tokens is None:
-            raise InvalidInputError("--guarded asks for tokens, and there are none: add --tokens FILE")
+            raise InvalidInputError("--guarded requires tokens: add --tokens FILE")
         return ServeOptions(
             url=place.url,
             listen=Address.parse(listen, option="--listen"),
-            http=None if no_http else Address.parse(http, option="--http"),
+            http=None if no_http else _http_address(http),
             advertise=advertise,
             tls=_tls(tls_cert, tls_key, tls_client_ca),
             tokens=None if tokens is None else TokenBook(tokens),
@@ -166,7 +180,7 @@ def serve(
             layout=layout.value,
             store_options=place.options,
             queue=settings_from(setting or [], place.changes()),
-            broker=BrokerSettings(heartbeat=_span("--heartbeat", heartbeat), lease=_span("--lease", lease)),
+            broker=BrokerSettings(heartbeat=_span("--heartbeat", heartbeat), lease=_span("--leader-lease", lease)),
             drain=_span("--drain", drain),
             limits=limits,
             grpc_limits=grpc_limits,
@@ -176,7 +190,7 @@ def serve(
     try:
         with log_to_stderr(log_format, verbose), asyncio.Runner(loop_factory=fast_loop()) as runner:
             collect_rarely()
-            runner.run(_run(options, status))
+            runner.run(_run(options, status, http_by_default=http is None))
     except CorruptQueueError as error:
         status.failed(f"the queue is damaged: {error}")
         raise typer.Exit(EXIT_FAILED) from None
@@ -199,8 +213,10 @@ class StatusLines:
         self._clock = SystemClock()
         self.started = False
 
-    def banner(self, server: BrokerServer, options: ServeOptions, layout: str) -> None:
+    def banner(self, server: BrokerServer, options: ServeOptions, layout: str, *, http_moved: bool = False) -> None:
+        """`http_moved`: another port than the default one was taken, because that is in use."""
         self.started = True
+        notes = {"http": f" ({HTTP_DEFAULT.port} is in use)"} if http_moved else {}
         standing = server.standing()
         self._last = _significant(standing)
         facts: dict[str, Any] = {
@@ -219,7 +235,7 @@ class StatusLines:
         print(printable(f"casque {__version__} serves {options.url}"))
         for name, value in facts.items():
             if name != "url":
-                print(printable(f"  {name:<10} {value if value is not None else 'off'}"))
+                print(printable(f"  {name:<10} {value if value is not None else 'off'}{notes.get(name, '')}"))
         print(printable(f"  {'role':<10} {_describe(standing)}"), flush=True)
 
     def changed(self, standing: Standing) -> None:
@@ -250,7 +266,7 @@ class StatusLines:
             print(printable(f"{moment[11:19]} {message}"), flush=True)
 
 
-async def _run(make: Callable[[], ServeOptions], status: StatusLines) -> None:
+async def _run(make: Callable[[], ServeOptions], status: StatusLines, *, http_by_default: bool) -> None:
     from casque.app import BrokerServer
 
     stop = asyncio.Event()
@@ -263,10 +279,14 @@ async def _run(make: Callable[[], ServeOptions], status: StatusLines) -> None:
     on_stop_signal(stopping)
     options = make()
     server = BrokerServer(options)
+    check_port(options.listen, "--listen")
+    if options.http is not None:
+        check_port(options.http, "--http")
     if not await _unless(stop, server.start()):
         status.stopped()
         return
-    status.banner(server, options, await _layout(options))
+    moved = http_by_default and server.http_port not in (None, HTTP_DEFAULT.port)
+    status.banner(server, options, await _layout(options), http_moved=moved)
     watching = asyncio.create_task(_watch(server, status))
     try:
         await _unless(stop, server.wait())
@@ -309,6 +329,11 @@ async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> bool:
         for task in (working, stopping):
             task.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+def _http_address(given: str | None) -> Address:
+    """The address for HTTP. The default port of a second broker on one machine is the next that is free."""
+    return next_free(HTTP_DEFAULT) if given is None else Address.parse(given, option="--http")
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from casque.cli.command import command
+from casque.cli.event_names import complete_kinds, parse_kind, shown_name
 from casque.cli.formats import TEXT_MAX, clock_time
 from casque.cli.options import Entrypoints, Json
 from casque.cli.output import Out, print_json, say
@@ -42,7 +43,7 @@ COLOURS = {
     examples=[
         "casque tail file:///var/lib/orders",
         "casque tail s3://bucket/orders --from start --no-follow --json > history.jsonl",
-        "casque tail s3://bucket/orders --entrypoint send --kind died --kind nacked",
+        "casque tail s3://bucket/orders --entrypoint send --kind dead --kind nacked",
     ],
     reads_only=True,
     interrupt_is_success=True,
@@ -61,7 +62,14 @@ def tail(
     no_follow: Annotated[bool, typer.Option("--no-follow", help="Stop at the end instead of waiting.")] = False,
     entrypoint: Entrypoints = None,
     kind: Annotated[
-        list[EventKind] | None, typer.Option("--kind", "-k", help="Only events of this kind; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            "-k",
+            metavar="EVENT",
+            help="Only events of this kind, such as dead, as they are shown; may be repeated.",
+            autocompletion=complete_kinds,
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -71,7 +79,7 @@ def tail(
 
     Exit code 0: ended. 1: the log is damaged. 2: no such history.
     """
-    wanted = _EventFilter(frozenset(entrypoint or ()), frozenset(kind or ()))
+    wanted = _EventFilter(frozenset(entrypoint or ()), frozenset(map(parse_kind, kind or ())))
 
     async def work(store: Store) -> None:
         if (head := await find_head(store)) is None:
@@ -178,9 +186,8 @@ def _line(event: QueueEvent, *, is_ring: bool) -> str:
     fields = " ".join(f"{name}={_text(value)}" for name, value in _set_fields(event.fields))
     fields, job = escape(printable(fields)), escape(printable(event.job_id or ""))
     position = f"{event.shard:04d} {event.position:>8}" if is_ring else f"{event.position:>8}"
-    return (
-        f"{position}  {clock_time(event.at, 'milliseconds')}  [{colour}]{event.kind.value:<10}[/]  {job:<36}  {fields}"
-    )
+    kind = f"[{colour}]{shown_name(event.kind):<10}[/]"
+    return f"{position}  {clock_time(event.at, 'milliseconds')}  {kind}  {job:<36}  {fields}"
 
 
 def _set_fields(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -65,8 +65,10 @@ COLUMNS: Columns = (
 )
 def new(
     file: File,
-    name: Annotated[str, typer.Option("--name", "-n", help="Whose it is; for lists and logs.", show_default=False)],
-    scope: Annotated[list[Scope], typer.Option("--scope", "-s", help="What it is for; may be repeated.")],
+    name: Annotated[
+        str, typer.Option("--name", "-n", help="Name of its owner, for lists and logs.", show_default=False)
+    ],
+    scope: Annotated[list[Scope], typer.Option("--scope", "-s", help="What it allows; may be repeated.")],
     entrypoint: Annotated[
         list[str] | None,
         typer.Option("--entrypoint", "-e", help="Only jobs of this entrypoint, or of prefix.*; may be repeated."),
@@ -103,7 +105,7 @@ def new(
     answer({"name": name, "token": token}, token, json=json)
 
 
-@command("token list")
+@command("token list", aliases=["ls"])
 def list_(file: File, json: Json = False) -> None:
     """Show every token in a file: name, id, what it is for and when it ends. Never a secret; the file has none.
 
@@ -150,7 +152,7 @@ def _moment(text: str, now: datetime) -> datetime:
             f"(2027-01-31T18:00:00+01:00), not {text!r}"
         ) from None
     if moment <= now:
-        raise InvalidInputError(f"--expires {text} is over already")
+        raise InvalidInputError(f"--expires {text} is in the past")
     return moment
 
 

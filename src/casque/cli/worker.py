@@ -11,11 +11,18 @@ import msgspec
 import typer
 from rich.console import Console
 
+from casque.cli.apps import load_app
 from casque.cli.command import Options, command
 from casque.cli.logs import LogFormat, log_to_stderr
 from casque.cli.options import ClaimedZones, Entrypoints, LogFormatOption, StoreOptions, parse_options
 from casque.cli.output import Terminal, print_json
-from casque.cli.process import add_current_directory, collect_rarely, fast_loop, on_stop_signal
+from casque.cli.process import collect_rarely, fast_loop, on_stop_signal
+from casque.cli.reaching import Brokers, watch
+from casque.cli.reloading import run_again_on_changes
+from casque.cli.target import BrokerCa, QueueName, with_ca
+from casque.client.config import named_queue
+from casque.errors import InvalidInputError
+from casque.storage.url import is_address
 
 if TYPE_CHECKING:
     from casque.cli.worker_monitor import Monitor
@@ -37,20 +44,21 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
     entrypoint: Entrypoints = None
     zone: ClaimedZones = None
     drain: Annotated[
-        float, typer.Option("--drain", metavar="SECONDS", help="How long running jobs may take when it is to stop.")
+        float, typer.Option("--drain", metavar="SECONDS", help="Time for running jobs to finish when the worker stops.")
     ] = 30
     burst: Annotated[
-        bool, typer.Option("--burst", "--until-empty", help="End when nothing is due for it, instead of waiting.")
+        bool, typer.Option("--burst", "--until-empty", help="Exit when no jobs are due, instead of waiting.")
     ] = False
     url: Annotated[
-        str | None, typer.Option("--url", help="Another queue than the app's own: its store, or a broker's address.")
+        str | None,
+        typer.Option("--url", metavar="URL", help="Another queue than the app's own: its bucket, or its brokers."),
     ] = None
+    queue: QueueName = None
     via: Annotated[
-        Via | None, typer.Option("--via", help="Open the store itself, or go through the broker that leads the queue.")
+        Via | None, typer.Option("--via", help="Open the bucket, or go through the broker that leads the queue.")
     ] = None
-    token: Annotated[
-        str | None, typer.Option("--token", help="The broker's token; by default that in CASQUE_TOKEN.")
-    ] = None
+    token: Annotated[str | None, typer.Option("--token", help="Token for the broker; CASQUE_TOKEN unless set.")] = None
+    ca: BrokerCa = None
     option: StoreOptions = None
     metrics: Annotated[
         str | None,
@@ -60,7 +68,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
             help="Serve /healthz, /readyz and /metrics there; a port alone is for this machine only.",
         ),
     ] = None
-    json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for a program.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
     log_format: LogFormatOption = LogFormat.TEXT
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Log what happens to every job; twice for everything.")
@@ -71,19 +79,18 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         with log_to_stderr(self.log_format, self.verbose):
             from casque.cli.worker_monitor import Monitor, parse_address
             from casque.worker import Worker
-            from casque.worker.importing import import_app
 
             monitor = None if self.metrics is None else Monitor(parse_address(self.metrics))
-            add_current_directory()
-            app = import_app(self.app)
+            url, opening = self._place()
+            app = load_app(self.app)
             worker = Worker(
                 app if monitor is None else monitor.watched(app),
                 entrypoints=self.entrypoint,
                 zones=self.zone or None,
                 drain=self.drain,
                 burst=self.burst,
-                url=self.url,
-                opening=self._opening(),
+                url=url,
+                opening=opening,
                 **settings,
             )
             if monitor is not None:
@@ -91,16 +98,25 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
                 monitor.watch(worker, settings["concurrency"] if consumer is None else consumer.workers)
             run_until_stopped(worker, monitor, json=self.json)
 
-    def _opening(self) -> dict[str, Any]:
-        """How the queue is opened, as far as it is not the app's own way."""
-        opening: dict[str, Any] = {}
+    def _place(self) -> tuple[str | None, dict[str, Any]]:
+        """The queue and how it is opened, as far as these are not the app's own."""
+        url, opening = self.url, dict[str, Any]()
+        if self.queue is not None:
+            if url is not None:
+                raise InvalidInputError("give --url or --queue, not both")
+            place = named_queue(self.queue)
+            url, opening = place.url, place.opening()
+            if not is_address(url) and self.via is not Via.BROKER:
+                opening.pop("tls", None)  # for the brokers of this queue, which are not called
         if self.option:
-            opening["options"] = parse_options(self.option)
+            opening["options"] = {**opening.get("options", {}), **parse_options(self.option)}
+        if self.ca is not None:
+            opening["tls"] = with_ca(opening.get("tls"), self.ca)
         if self.via is not None:
             opening["via"] = "broker" if self.via is Via.BROKER else None
         if self.token is not None:
             opening["token"] = self.token
-        return opening
+        return url, opening
 
 
 @command(
@@ -112,13 +128,20 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         "casque worker shop.jobs:app --url grpc://broker:7700 --token $TOKEN",
         "casque worker shop.jobs:app --metrics 127.0.0.1:9102",
         "casque worker shop.jobs:app --burst",
+        "casque worker shop.jobs:app --reload",
     ],
 )
 def worker(
     *,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Jobs that run at once.")] = 16,
     lease: Annotated[
-        float, typer.Option("--lease", metavar="SECONDS", help="How soon its jobs come back if this worker dies.")
+        float,
+        typer.Option(
+            "--job-lease",
+            "--lease",
+            metavar="SECONDS",
+            help="The lease of its jobs: how soon they come back if this worker dies.",
+        ),
     ] = 60,
     recycle_after: Annotated[
         int | None,
@@ -128,6 +151,12 @@ def worker(
         int | None,
         typer.Option("--recycle-memory", metavar="MIB", help="Replace a handler process that has grown this large."),
     ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload", help="For development: start again when a Python file below the current directory changes."
+        ),
+    ] = False,
     options: WorkerOptions,
 ) -> None:
     """Run a worker for an app's jobs.
@@ -143,6 +172,9 @@ def worker(
     Exit code 0: ended, though jobs may have failed. 1: the queue is damaged, or is led by a broker. 2: it could not
     start, or the queue cannot be used.
     """
+    if reload:
+        run_again_on_changes()
+        return
     options.run(concurrency=concurrency, lease=lease, recycle_after=recycle_after, recycle_memory=recycle_memory)
 
 
@@ -179,11 +211,13 @@ async def _run(worker: Worker, console: Console, monitor: Monitor | None, *, qui
     if not quiet:
         zones = f" of {', '.join(worker.zones)}" if worker.zones is not None else ""
         console.print(f"{worker.name} works on {', '.join(worker.entrypoints)}{zones}", soft_wrap=True)
+    url, opening = worker.place
+    brokers = Brokers.of(url, opening.get("tls")) if isinstance(url, str) else None
     if monitor is None:
-        return await worker.run()
+        return await watch(worker.run(), brokers)
     async with monitor.serving() as address:
         console.print(f"metrics at http://{address}/metrics", soft_wrap=True)
-        return await worker.run()
+        return await watch(worker.run(), brokers)
 
 
 def _describe(summary: Summary) -> str:

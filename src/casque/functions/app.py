@@ -20,10 +20,12 @@ from casque.engine.ticker import SCHEDULE_HEADER
 from casque.errors import InvalidInputError, QueueClosedError, ScheduleNotFoundError
 from casque.fields import check_tags
 from casque.functions.connection import Open, Outlet
+from casque.functions.habits import refuse_unknown_options
 from casque.functions.handle import Handle, SyncHandle
 from casque.functions.job import Decorator, Definition, Enqueuing, JobCall, JobFunction, Key, Options
 from casque.functions.periodic import Periodic, register_if_possible
 from casque.settings import QueueSettings, SettingsChanges
+from casque.storage.url import is_address
 from casque.types import Missed
 from casque.worker.handlers import Handler, Retry
 from casque.worker.hooks import Hook, HookTable, Moment
@@ -81,6 +83,7 @@ class App:
         self._url = url
         self._opening: dict[str, Any] = {**settings, **{k: v for k, v in opening.items() if v is not None}}
         self._definitions: dict[str, Definition] = {}
+        self._functions: dict[str, JobFunction[..., Any, Any]] = {}
         self._hooks: dict[Moment, list[Hook]] = {}
         self._periodic: dict[str, Periodic] = {}
         self._outlet: Outlet | None = None
@@ -115,6 +118,8 @@ class App:
         if (place := default_queue()) is None:
             raise InvalidInputError(f"this app has no queue: give casque.App its URL, {default_queue_hint()}")
         found = place.opening()
+        if not is_address(place.url) and self._opening.get("via") is None:
+            found.pop("tls", None)  # for the brokers of this queue, which are not called
         options = {**found.get("options", {}), **self._opening.get("options", {})}
         return place.url, {**found, **self._opening, **({"options": options} if options else {})}
 
@@ -128,12 +133,18 @@ class App:
         return MappingProxyType({name: one.handler for name, one in self._definitions.items()})
 
     @property
+    def functions(self) -> Mapping[str, JobFunction[..., Any, Any]]:
+        """The functions that `@app.job()` decorated, by entrypoint."""
+        return MappingProxyType(self._functions)
+
+    @property
     def hooks(self) -> HookTable:
         """The hooks that a worker calls, by moment."""
         return MappingProxyType(self._hooks)
 
     # --- Functions ---
 
+    @refuse_unknown_options("@app.job()")
     def job(
         self,
         name: str | None = None,
@@ -200,7 +211,8 @@ class App:
                 zone_of=zone_of if plain is None else None,  # a fixed name needs no template
             )
             self._definitions[entrypoint] = definition
-            return JobFunction[..., Any, Any](self, definition, whole)
+            self._functions[entrypoint] = JobFunction[..., Any, Any](self, definition, whole)
+            return self._functions[entrypoint]
 
         return cast(Decorator, decorate)
 
@@ -230,6 +242,7 @@ class App:
         attempt. A worker that dies calls no hook."""
         return self._hooked(Moment.FAILED, hook)
 
+    @refuse_unknown_options("@app.cron()")
     def cron(
         self,
         expression: str,
@@ -407,7 +420,10 @@ class App:
 
     def _refuse_if_open(self) -> None:
         if self._outlet is not None:
-            raise QueueClosedError("this app is open already: it is opened once in a process")
+            raise QueueClosedError(
+                "this app is open already: a process opens it once. Leave out the inner `with app:`; code that is "
+                "called from the outer one uses the open app"
+            )
 
     def _retry(self, max_attempts: int | None, backoff: Any, backoff_cap: Span | None) -> Retry:
         attempts = self._settings.max_attempts if max_attempts is None else checks.max_attempts(max_attempts)

@@ -7,9 +7,11 @@ already waiting.
 from __future__ import annotations
 
 import inspect
+import math
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -21,7 +23,8 @@ from uuid import UUID
 import msgspec
 import msgspec.inspect
 
-from casque.errors import InvalidInputError, NotUnderstoodError
+from casque import checks
+from casque.errors import CasqueError, InvalidInputError, InvalidPayloadError, NotUnderstoodError
 from casque.worker.handlers import Cancel, JobContext, Snooze
 
 _OWN_TYPES = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
@@ -119,6 +122,12 @@ class Arguments:
             culprit = next((name for name, value in given.items() if not _has_json(value)), "?")
             problem = f"{self.entrypoint}: argument {culprit!r} has no JSON form: {error}"
             raise InvalidInputError(problem) from error
+        if b"null" in payload and (number := _not_finite(given)) is not None:
+            # msgspec writes NaN as null, which would be another value where the job runs.
+            raise InvalidInputError(
+                f"{self.entrypoint}: argument {number.partition('.')[0].partition('[')[0]!r} has no JSON form: "
+                f"{number} is not a finite number. Send None or a text instead of NaN and infinity"
+            )
         try:
             self._resolved().decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -284,9 +293,35 @@ def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
         return msgspec.json.Decoder(Any)
 
 
+class InvalidResultError(InvalidPayloadError):
+    """A result that cannot be stored. Running the function again would not help, so the job is dead at once."""
+
+    def __init__(self, problem: str) -> None:
+        CasqueError.__init__(
+            self,
+            f"the function ran, but its result cannot be stored: {problem}. Return something else, or keep no results "
+            "with @app.job(result_ttl=0)",
+        )
+        self.entrypoint, self.problem = "", problem
+
+
 def encode_result(returned: object) -> bytes | None:
-    """JSON for the archive; None for a function that returns None."""
-    return None if returned is None else _ENCODER.encode(returned)
+    """JSON for the archive; None for a function that returns None.
+
+    Raises:
+        InvalidResultError: it has no JSON form, or is too large.
+    """
+    if returned is None:
+        return None
+    try:
+        result = _ENCODER.encode(returned)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidResultError(f"it has no JSON form: {error}") from error
+    if b"null" in result and (culprit := _not_finite(returned)) is not None:
+        raise InvalidResultError(f"it has no JSON form: {culprit or 'it'} is not a finite number")
+    if len(result) > checks.RESULT_MAX:
+        raise InvalidResultError(f"it has {len(result):,} bytes, and a result at most {checks.RESULT_MAX:,}")
+    return result
 
 
 def discard_result(_returned: object) -> bytes | None:
@@ -303,7 +338,7 @@ def _is_context(kind: Any) -> bool:
 def _check_kind(kind: Any) -> None:
     """Raises TypeError for a type that has no JSON form, at any depth of it."""
     if isinstance(info := msgspec.inspect.type_info(kind), msgspec.inspect.CustomType) and not _is_model(info.cls):
-        raise TypeError(f"{_name(info.cls)} is no type that JSON, msgspec or pydantic knows")
+        raise TypeError(f"{_name(info.cls)} is not a type that JSON, msgspec or pydantic can store")
     msgspec.json.Decoder(kind, dec_hook=_decode_hook)
     for part in get_args(kind):
         if isinstance(part, type):
@@ -319,6 +354,24 @@ def _name(kind: Any) -> str:
     return getattr(kind, "__name__", str(kind))
 
 
+def _not_finite(value: Any, path: str = "") -> str | None:
+    """Where in a value there is NaN or an infinity; None if all numbers are finite."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path
+    if _is_model(type(value)):
+        value = value.model_dump()
+    elif isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name, None) for field in fields(value)}
+    parts: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, Mapping):
+        parts = ((f"{path}.{name}" if path else f"{name}", part) for name, part in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        parts = ((f"{path}[{at}]", part) for at, part in enumerate(value))
+    return next((found for where, part in parts if (found := _not_finite(part, where)) is not None), None)
+
+
 def _has_json(value: Any) -> bool:
     try:
         _ENCODER.encode(value)
@@ -330,14 +383,14 @@ def _has_json(value: Any) -> bool:
 def _encode_hook(value: Any) -> Any:
     if _is_model(type(value)):
         return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
-    raise TypeError(f"{_name(type(value))} is no type that JSON, msgspec or pydantic knows")
+    raise TypeError(f"{_name(type(value))} is not a type that JSON, msgspec or pydantic can store")
 
 
 def _decode_hook(kind: Any, value: Any) -> Any:
     if isinstance(value, kind):
         return value
     if not _is_model(kind):
-        raise TypeError(f"{_name(kind)} is no type that JSON, msgspec or pydantic knows")
+        raise TypeError(f"{_name(kind)} is not a type that JSON, msgspec or pydantic can store")
     return kind.model_validate_json(_ENCODER.encode(value))
 
 

@@ -74,8 +74,18 @@ class Open:
         await self._there(self._queue.cancel(handle.id))
 
     async def outcome(self, handle: Handle[Any], timeout: float | None) -> Outcome:
-        async with asyncio.timeout(timeout):
-            return await self._there(self._outcome(handle))
+        seconds = None if timeout is None else checks.span_ms("timeout", timeout) / 1000
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._there(self._outcome(handle))
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TimeoutError(
+                f"job {handle.id!r} of {handle.entrypoint} was unfinished after {seconds:g} s; it continues. "
+                "`casque jobs show` says why it waits: is a worker running?"
+            ) from error
 
     def wait(self, call: Coroutine[Any, Any, R]) -> R:
         if _running_loop() is self._loop:

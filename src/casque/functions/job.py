@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from string import Formatter
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -16,6 +18,7 @@ from casque.client.new_jobs import NewJob
 from casque.errors import InvalidInputError
 from casque.fields import check_tags, gained
 from casque.functions.arguments import Arguments, discard_result, encode_result, result_decoder
+from casque.functions.habits import METHODS
 from casque.functions.handle import Handle, SyncHandle
 from casque.types import GainedFields
 from casque.worker.handlers import Executor, Handler, JobContext, Retry
@@ -24,6 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 S = TypeVar("S")
+M = TypeVar("M", bound=Callable[..., Any])
 
 Key = str | Callable[..., str]
 
@@ -152,6 +156,23 @@ class Definition:
         return template
 
 
+def _named_as_in_celery(method: M) -> M:
+    """`delay` with the arguments of the function, as in Celery, is refused with what to write instead."""
+
+    @wraps(method)
+    def delay(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [*args, *kwargs.values()]
+        if len(given) != 1 or kwargs.keys() - {"seconds"} or not isinstance(given[0], int | float | timedelta):
+            name = self.entrypoint
+            raise InvalidInputError(
+                f"{name}.delay takes one number of seconds and enqueues nothing: write {name}.enqueue(...) for "
+                f"Celery's {name}.delay(...), or {name}.delay(60).enqueue(...) to run it a minute later"
+            )
+        return method(self, given[0])
+
+    return cast(M, delay)
+
+
 class Enqueuing(Generic[P, T]):
     """The ways to enqueue a function, all of them typed like the function itself."""
 
@@ -215,10 +236,14 @@ class Enqueuing(Generic[P, T]):
         handles = self._sink.wait(self._sink.enqueue_many(calls, request_id=request_id))
         return [SyncHandle(handle, self._sink.wait) for handle in handles]
 
+    @_named_as_in_celery
     def delay(self, seconds: float | timedelta) -> Enqueuing[P, T]:
-        """The same function, to be run after this many seconds."""
+        """The same function, to be run after this many seconds. Enqueue it through the result:
+        `function.delay(60).enqueue(...)`."""
         checks.span_ms("delay", seconds)
-        return self._changed(delay=seconds, run_at=None)
+        return _Delayed(
+            self._sink, self._definition, msgspec.structs.replace(self._options, delay=seconds, run_at=None)
+        )
 
     def schedule(self, at: datetime) -> Enqueuing[P, T]:
         """The same function, to be run at this moment or later. `at` needs a time zone."""
@@ -254,8 +279,50 @@ class Enqueuing(Generic[P, T]):
         """A handle of a job that was enqueued before. The archive is not searched further back than `since`."""
         return self._sink.handle(self._definition, job_id, since)
 
+    def handle_sync(self, job_id: str, *, since: datetime | None = None) -> SyncHandle[T]:
+        """As `handle`, for code without asyncio."""
+        return SyncHandle(self.handle(job_id, since=since), self._sink.wait)
+
+    if not TYPE_CHECKING:  # type checkers know that there is no such attribute
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f": use {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(f"a job's function has no {name!r}{hint}", name=name, obj=self)
+
     def _changed(self, **changes: Any) -> Enqueuing[P, T]:
         return Enqueuing(self._sink, self._definition, msgspec.structs.replace(self._options, **changes))
+
+
+class _Delayed(Enqueuing[P, T]):
+    """What `delay` returns. Warns if it is dropped unused: in Celery, `function.delay(...)` enqueues."""
+
+    _used = False
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall[T]:
+        self._used = True
+        return super().bind(*args, **kwargs)
+
+    async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]:
+        self._used = True
+        return await super().enqueue_many(calls, request_id=request_id)
+
+    def enqueue_many_sync(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[SyncHandle[T]]:
+        self._used = True
+        return super().enqueue_many_sync(calls, request_id=request_id)
+
+    def _changed(self, **changes: Any) -> Enqueuing[P, T]:
+        self._used = True
+        return super()._changed(**changes)
+
+    def __del__(self) -> None:
+        if not self._used and not sys.is_finalizing():
+            seconds, name = self._options.delay, self._entrypoint
+            warnings.warn(
+                f"nothing was enqueued: {name}.delay({seconds}) only sets a delay. Write {name}.enqueue({seconds}) for "
+                f"Celery's {name}.delay({seconds}), or {name}.delay({seconds}).enqueue(...) to run it later",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 class JobFunction(Enqueuing[P, T], Generic[P, R, T]):

@@ -270,7 +270,7 @@ def _check_payload(names: Sequence[str], options: WriteOptions, packed: Sequence
                 "payload=json makes the payload of all other columns, and there is a column payload"
             )
         if not packed:
-            raise InvalidInputError("payload=json packs columns that are no field of a job, and there is none")
+            raise InvalidInputError("payload=json packs columns that are not fields of a job, and this frame has none")
         return
     if "payload" not in names:
         fix = f'pack {_listed(others)} with .option("payload", "json")' if others else 'add one, lit("") if it is empty'

@@ -157,7 +157,7 @@ def _store(url: str, options: dict[str, str]) -> Finding:
         return Finding("store", Health.WELL, asyncio.run(ask_store(url, options)))
     except CasqueError as error:
         return Finding(
-            "store", Health.FAILED, str(error), "mend the URL or its options; `casque doctor URL` tells more"
+            "store", Health.FAILED, str(error), "correct the URL or its options; `casque doctor URL` checks the store"
         )
 
 

@@ -267,7 +267,9 @@ def _decode(body: bytes) -> Root:
     try:
         root = msgspec.json.decode(body, type=Root)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptQueueError(ROOT, f"this is no root of a warehouse ({error}). Restore it from a backup") from error
+        raise CorruptQueueError(
+            ROOT, f"this is not the root of a warehouse ({error}). Restore it from a backup"
+        ) from error
     if root.format > FORMAT:
         raise CorruptQueueError(ROOT, f"written in format {root.format} by a newer casque. Upgrade casque")
     return root

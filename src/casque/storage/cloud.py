@@ -44,6 +44,13 @@ _REFUSED_IN_WORDS = re.compile(
     r"|<Code>(ExpiredToken|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|RequestTimeTooSkewed)</Code>"
     r"|169\.254\.169\.254|metadata\.google\.internal"
 )
+_METADATA_SERVICE = re.compile(r"169\.254\.169\.254|metadata\.google\.internal")
+_NO_CREDENTIALS = {
+    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the options access_key_id and secret_access_key; "
+    "profiles in ~/.aws are not read",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS, or the option application_credentials, to the file of a key",
+    "az": "Set AZURE_STORAGE_ACCOUNT_KEY, or the option account_key",
+}
 _NOT_FOUND = FileNotFoundError  # obstore has a NotFoundError, and raises Python's own
 _NOT_FOUND_IN_WORDS = "status code: 404"
 _LOST_ON_CREATE = (failures.AlreadyExistsError, failures.PreconditionError)
@@ -226,6 +233,9 @@ class CloudStore:
         text = f"{self!r} could not {action}: {_first_line(error)}"
         if not _is_refusal(error):
             return StorageError(text, cause=error)
+        if (hint := _NO_CREDENTIALS.get(self._backend.kind)) and _METADATA_SERVICE.search(str(error)):
+            text = f"{self!r} could not {action}: no credentials were found, and this machine has no role. {hint}"
+            return StoreAccessError(text, cause=error)
         return StoreAccessError(f"{text}. Check the credentials and their rights on the bucket", cause=error)
 
 

@@ -157,7 +157,8 @@ class TokenBook:
 def _parsed(authorization: str | None) -> tuple[str, str]:
     if not authorization:
         raise NotAuthenticatedError(
-            "this broker wants a token: send `Authorization: Bearer casque_...`; `casque token new` makes one"
+            "this broker requires a token: set the variable CASQUE_TOKEN, or over HTTP send `Authorization: Bearer "
+            "casque_...`; `casque token new` makes one"
         )
     scheme, _, token = authorization[:AUTHORIZATION_MAX].partition(" ")
     if scheme.lower() != "bearer":
@@ -165,8 +166,8 @@ def _parsed(authorization: str | None) -> tuple[str, str]:
     found = tokenfile.TOKEN.fullmatch(token.strip())
     if found is None:
         raise NotAuthenticatedError(
-            "what was sent as a token is none of casque's, or not the whole of one: they look like "
-            "casque_<id>_<secret>, with 12 and 64 characters"
+            "this is not a token of casque, or only a part of one: they look like casque_<id>_<secret>, with 12 and 64 "
+            "characters. Check CASQUE_TOKEN"
         )
     return found[1], found[2]
 

@@ -40,5 +40,5 @@ def import_app(name: str) -> Handlers:
 def check_app(found: Any, said: str) -> Handlers:
     """Check that `found` is an app. Raises InvalidInputError if it is not."""
     if not all(hasattr(type(found), needed) or hasattr(found, needed) for needed in ("url", "opening", "handlers")):
-        raise InvalidInputError(f"{said} is no app but a {type(found).__name__}: give a casque.App, or its name")
+        raise InvalidInputError(f"{said} is a {type(found).__name__}, not an app: give a casque.App, or its name")
     return found  # type: ignore[no-any-return]

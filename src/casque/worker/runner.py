@@ -273,6 +273,7 @@ class Runner:
                     "entrypoint": job.entrypoint,
                     "attempt": job.attempts,
                     "elapsed_ms": elapsed_ms,
+                    "failure": claim.why,
                 },
             )
 

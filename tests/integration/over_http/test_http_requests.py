@@ -74,6 +74,36 @@ async def test_a_payload_is_given_in_one_of_three_ways(
     assert job.spec.payload == stored
 
 
+async def test_a_payload_that_was_given_as_json_is_answered_as_json(server: HttpServer) -> None:
+    sent = {"to": "ada", "copies": [1, None]}
+    added = await ask(server, "POST", "/v1/jobs", {"entrypoint": "send", "payload_json": sent})
+    claimed = await ask(server, "POST", "/v1/jobs/claim", {})
+    shown = await ask(server, "GET", f"/v1/jobs/{claimed.json['jobs'][0]['id']}")
+
+    for job in (added.json["jobs"][0], claimed.json["jobs"][0], shown.json):
+        assert job["payload_json"] == sent
+        assert json.loads(base64.b64decode(job["payload"])) == sent
+        assert job["headers"] == {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"payload_text": '{"to": "ada"}'},
+        {"payload_text": "{broken", "headers": {"content-type": "application/json"}},
+        {"payload_json": 7, "headers": {"Content-Type": "text/plain"}},
+    ],
+)
+async def test_a_payload_that_was_not_given_as_json_is_answered_as_bytes(
+    server: HttpServer, given: dict[str, Any]
+) -> None:
+    added = await ask(server, "POST", "/v1/jobs", {"entrypoint": "send", **given})
+
+    [job] = added.json["jobs"]
+    assert "payload_json" not in job
+    assert job.get("headers") == given.get("headers")
+
+
 async def test_several_jobs_are_added_all_or_none(server: HttpServer, queue: QueueService) -> None:
     good = await ask(server, "POST", "/v1/jobs", [{"entrypoint": "a"}, {"entrypoint": "b", "delay": 60}])
     bad = await ask(server, "POST", "/v1/jobs", [{"entrypoint": "a"}, {"entrypoint": "a", "delay": 1, "run_at": NOON}])

@@ -63,7 +63,7 @@ def test_fields_of_shared_options_are_parameters_of_the_command() -> None:
 def test_options_of_a_target_are_listed_after_all_others() -> None:
     [one] = [one for one in COMMANDS if one.path == ("jobs", "list")]
     assert list(inspect.signature(one.callback).parameters) == [
-        *("url", "state", "entrypoint", "zone", "tag", "limit", "json", "queue", "option")
+        *("url", "state", "entrypoint", "zone", "tag", "limit", "json", "queue", "app", "option", "ca")
     ]
 
 
@@ -126,7 +126,7 @@ def test_closed_output_is_a_failure_unless_the_command_only_reads(how: dict[str,
 def test_only_commands_that_watch_take_ctrl_c_for_success() -> None:
     """An interrupted check or conversion must not look like one that succeeded."""
     successes = {" ".join(one.path) for one in COMMANDS if one.interrupt_is_success}
-    assert successes == {"tail", "top", "archive cat", "archive ls", "pipeline run"}
+    assert successes == {"tail", "top", "archive cat", "archive list", "pipeline run"}
 
 
 def test_zones_consume_has_every_option_of_a_worker() -> None:

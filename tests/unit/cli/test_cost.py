@@ -51,7 +51,7 @@ def test_the_command_tells_both_ways() -> None:
     assert told["embedded"]["commits_per_s"] < told["brokers"]["commits_per_s"]
     shown = casque("cost", "--rate", "10", "--put-price", "0", "--get-price", "0").stdout
     assert [line.split()[-2:] for line in shown.splitlines()[-2:]] == [["0.00", "0.00"]] * 2
-    assert "--lease" in casque("cost", "--lease", "0", ends=2).stderr
+    assert "--job-lease" in casque("cost", "--lease", "0", ends=2).stderr
 
 
 def test_the_reference_shows_what_the_command_prints() -> None:

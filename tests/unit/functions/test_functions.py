@@ -197,7 +197,7 @@ def test_functions_that_cannot_be_jobs_are_refused_where_they_stand() -> None:
     for function, said in [
         (star, "name each argument"),
         (stars, "name each argument"),
-        (socket, "argument 'lock' cannot be stored: Event is no type"),
+        (socket, "argument 'lock' cannot be stored: Event is not a type"),
         (late, "must be the first parameter"),
         (twice, "one JobContext is enough"),
         (User, "is for functions"),

@@ -74,6 +74,9 @@ async def wrong() -> None:
     await bill(7)  # error: arg-type
     await send(7)  # error: arg-type
     app.job(executor="fibre")  # error: arg-type
+    app.job(retries=3)  # error: call-arg
+    send.delay(1, 2)  # error: call-arg
+    send.apply_async(1)  # error: attr-defined
     App("memory://", max_attempt=3)  # error: call-arg
     print(text)
 """

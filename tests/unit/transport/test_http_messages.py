@@ -81,7 +81,7 @@ def test_no_field_of_a_job_is_forgotten() -> None:
     known = {renamed.get(field, field) for field in JobRecord.__struct_fields__ if field != "spec"}
 
     assert asked <= set(NewJob.__struct_fields__)
-    assert asked | known == set(Job.__struct_fields__)
+    assert asked | known == set(Job.__struct_fields__) - {"payload_json"}, "that is the payload in another form"
     assert set(Job.__struct_fields__) >= asked
 
 

@@ -449,9 +449,9 @@ async def test_what_cannot_work_is_refused_before_anything_is_claimed(
     ("name", "said"),
     [
         ("shop", "an app is written module:app"),
-        ("no_such_module:app", "there is no app 'no_such_module:app'"),
-        ("casque:nothing", "there is no app 'casque:nothing'"),
-        ("casque:Queue", "is no app but a type"),
+        ("no_such_module:app", "there is no module 'no_such_module' in"),
+        ("casque:nothing", "the module 'casque' has no 'nothing': it has no casque.App"),
+        ("casque:Queue", "is a type, not an app"),
     ],
 )
 def test_the_command_says_what_is_wrong_with_the_name_of_an_app(name: str, said: str) -> None:

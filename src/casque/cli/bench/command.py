@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Annotated
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import typer
@@ -14,6 +13,7 @@ import typer
 from casque.cli.bench.counting import CountingStore
 from casque.cli.bench.measure import Bench, Measurement
 from casque.cli.command import command
+from casque.cli.files import local_directory, scratch_directory
 from casque.cli.options import Json
 from casque.cli.output import Columns, answer, print_table, progress, warn
 from casque.cli.target import BucketTarget
@@ -26,6 +26,7 @@ from casque.storage.port import Store
 from casque.storage.url import is_address
 
 DELETES_MAX = 32
+NAME = "casque-bench"
 
 
 class BenchResult(msgspec.Struct, frozen=True):
@@ -49,10 +50,13 @@ class BenchResult(msgspec.Struct, frozen=True):
 def bench(
     target: BucketTarget,
     seconds: Annotated[
-        float, typer.Option("--seconds", "-t", min=0.01, max=3600, help="How long each measurement takes.")
+        float,
+        typer.Option("--seconds", "-t", metavar="SECONDS", min=0.01, max=3600, help="How long each measurement takes."),
     ] = 2.0,
     callers: Annotated[int, typer.Option("--callers", "-c", min=1, max=10_000, help="Concurrent callers.")] = 50,
-    payload: Annotated[int, typer.Option("--payload", min=0, max=1_000_000, help="Bytes of a job's payload.")] = 100,
+    payload: Annotated[
+        int, typer.Option("--payload", metavar="BYTES", min=0, max=1_000_000, help="Size of a job's payload.")
+    ] = 100,
     json: Json = False,
 ) -> None:
     """Measure how fast a queue would be here: jobs enqueued one by one, by many callers and in bulk, jobs processed,
@@ -71,7 +75,15 @@ def bench(
 async def _measure(place: QueueConfig, *, seconds: float, callers: int, payload: int, quiet: bool) -> BenchResult:
     if is_address(place.url):
         raise InvalidInputError("a bucket is measured, and the URL is that of a broker: give the URL of the bucket")
-    url = _new_prefix(place.url)
+    directory = local_directory(place.url)
+    with nullcontext() if directory is None else scratch_directory(directory, NAME) as inside:
+        url = _new_prefix(place.url) if inside is None else inside.as_uri()
+        return await _measure_at(url, place, seconds=seconds, callers=callers, payload=payload, quiet=quiet)
+
+
+async def _measure_at(
+    url: str, place: QueueConfig, *, seconds: float, callers: int, payload: int, quiet: bool
+) -> BenchResult:
     store = as_store(url, place.options)
     leftover: str | None = None
     rows: list[Measurement] = []
@@ -94,7 +106,7 @@ async def _measure(place: QueueConfig, *, seconds: float, callers: int, payload:
         finally:
             bar.update(task, description="cleaning up", completed=6)
             try:
-                await asyncio.shield(_remove(store, url))
+                await asyncio.shield(_remove(store))
             except (CasqueError, OSError):
                 leftover = url
             await store.close()
@@ -103,17 +115,14 @@ async def _measure(place: QueueConfig, *, seconds: float, callers: int, payload:
 
 def _new_prefix(url: str) -> str:
     parts = urlsplit(url)
-    name = f"casque-bench-{new_nonce(system_random())}"
+    name = f"{NAME}-{new_nonce(system_random())}"
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
 
 
-async def _remove(store: Store, url: str) -> None:
+async def _remove(store: Store) -> None:
     keys = [key async for key in store.list()]
     for start in range(0, len(keys), DELETES_MAX):
         await asyncio.gather(*(store.delete(key) for key in keys[start : start + DELETES_MAX]))
-    if (parts := urlsplit(url)).scheme == "file":
-        # Directories, and the store's own files.
-        shutil.rmtree(Path(unquote(parts.path)), ignore_errors=True)
 
 
 def _print_result(result: BenchResult) -> None:

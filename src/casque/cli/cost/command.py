@@ -43,11 +43,13 @@ def cost(
     workers: Annotated[int, typer.Option("--workers", "-w", min=1, max=10_000, help="Worker processes.")] = 2,
     brokers: Annotated[int, typer.Option("--brokers", "-b", min=1, max=100, help="Brokers, one of which leads.")] = 2,
     run: Annotated[str, typer.Option("--run", metavar="SPAN", help="How long a job takes: 2s, 5m.")] = "1s",
-    lease: Annotated[str, typer.Option("--lease", metavar="SPAN", help="How long a worker's lease is.")] = "60s",
+    lease: Annotated[
+        str, typer.Option("--job-lease", "--lease", metavar="SPAN", help="The lease of a job at a worker.")
+    ] = "60s",
     interval: Annotated[
         str, typer.Option("--interval", metavar="SPAN", help="The queue's commit_interval: 2s between two commits.")
     ] = "0s",
-    store: Annotated[StoreKind, typer.Option("--store", "-s", help="Whose prices.")] = StoreKind.S3,
+    store: Annotated[StoreKind, typer.Option("--store", "-s", help="Store whose prices apply.")] = StoreKind.S3,
     latency: Annotated[
         float | None,
         typer.Option("--latency", metavar="MS", min=0.01, max=60_000, help="A write's round trip, if not the usual."),
@@ -75,13 +77,13 @@ def cost(
         batch=batch,
         workers=workers,
         run_s=parse_span("--run", run).total_seconds(),
-        lease_s=parse_span("--lease", lease).total_seconds(),
+        lease_s=parse_span("--job-lease", lease).total_seconds(),
         interval_s=parse_span("--interval", interval).total_seconds(),
     )
     if load.interval_s < 0:
         raise InvalidInputError("--interval is a span of time, for example 2s, or 0s")
     if load.lease_s <= 0 or load.run_s < 0:
-        raise InvalidInputError("--lease and --run are spans of time, for example 60s, and a lease is not empty")
+        raise InvalidInputError("--job-lease and --run are spans of time, for example 60s, and a lease is not empty")
     prices = _prices(store, put_price, get_price)
     trip_ms = latency if latency is not None else prices.round_trip_ms
     costs = Costs(

@@ -112,7 +112,7 @@ class Crew:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "casque.cli.demo.leash",
+            "casque.cli.leash",
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

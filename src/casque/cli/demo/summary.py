@@ -51,7 +51,7 @@ async def report_summary(
     for what, command in (
         ("What is dead", f"casque jobs list {url} --state dead"),
         ("Event by event", f"casque tail {url} --from start --no-follow"),
-        ("All that is over", f"casque archive cat {url}"),
+        ("Finished jobs", f"casque archive cat {url}"),
     ):
         console.print(f"{what}: {command}", soft_wrap=True)
     return bool(finished) and not stats.totals.running

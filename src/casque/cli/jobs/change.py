@@ -175,7 +175,7 @@ def requeue(
         typer.Option(
             "--stale",
             metavar="SECONDS",
-            help="Jobs without a claim or heartbeat for this long, by the clocks on the wall.",
+            help="Take jobs without a claim or heartbeat for this long, by wall clocks.",
             show_default=False,
         ),
     ] = None,

@@ -45,6 +45,7 @@ States = Annotated[
 
 @command(
     "jobs list",
+    aliases=["ls"],
     examples=[
         "casque jobs list file:///var/lib/orders --state dead --entrypoint send",
         "casque jobs list --zone acme --limit 1000 --json",
@@ -73,7 +74,9 @@ def list_(
     async def work(q: Queue[bytes]) -> list[JobView]:
         return [view_job(job) async for job in wanted.find(q, limit + 1)]
 
-    print_rows(COLUMNS, target.run(work), json=json, empty="there is no such job in the queue", limit=limit)
+    filtered = any((state, entrypoint, zone, tag))
+    empty = "no jobs match" if filtered else "no jobs in this queue; finished ones are in `casque archive`"
+    print_rows(COLUMNS, target.run(work), json=json, empty=empty, limit=limit)
 
 
 def job_states(states: list[QueuedState] | None) -> frozenset[JobState] | None:

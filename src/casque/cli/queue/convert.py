@@ -60,5 +60,5 @@ def _print_converted(done: Converted) -> None:
         say(f"{done.removed:,} objects of the old log removed")
 
 
-ALIAS = msgspec.structs.replace(convert, path=("convert",))
+ALIAS = msgspec.structs.replace(convert, path=("convert",), hidden=True)
 """`casque convert`, as it was called at first."""

@@ -14,16 +14,18 @@ from casque.cli.formats import clock_time, count_of, duration, now
 from casque.cli.options import Json
 from casque.cli.output import Columns, answer, print_facts, print_table, say
 from casque.cli.queue.gates import describe_gates
-from casque.cli.target import QueueTarget
+from casque.cli.reaching import Brokers, watch
+from casque.cli.target import QueueTarget, open_brokers
 from casque.client.config import QueueConfig
 from casque.client.head import KEY, RING, QueueHead, require_head
 from casque.client.leading import leader_of
 from casque.client.opening import Parts, as_store
-from casque.client.queue import DEFAULTS, Queue
+from casque.client.queue import DEFAULTS
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
 from casque.errors import CorruptQueueError
 from casque.ring.service import strictest, total
+from casque.service import Stats
 from casque.storage.url import is_address
 from casque.types import ALL_OPEN, Gates, JobRecord, JobState, from_ms
 
@@ -75,7 +77,7 @@ class Info(msgspec.Struct, frozen=True):
     delayed: int
     running: int
     dead: int
-    """Includes those that were purged."""
+    """Those that are in the queue now; if a broker was asked, those that were purged as well."""
     done: int
     cancelled: int
     layout: str | None = None
@@ -92,6 +94,13 @@ class Info(msgspec.Struct, frozen=True):
     zones_with_rules: int | None = None
     ring: Ring | None = None
     """If it is a ring of shards."""
+    purged: int | None = None
+    """Dead jobs that were removed; None if a broker was asked, which counts them with the dead."""
+
+    def without_purged(self) -> Info:
+        """The counts of a bucket, where every job can be counted."""
+        dead = sum(depth.dead for depth in self.entrypoints or ())
+        return msgspec.structs.replace(self, dead=dead, purged=self.dead - dead)
 
 
 @command(
@@ -112,8 +121,11 @@ def info(target: QueueTarget, json: Json = False) -> None:
 
 
 async def _ask_broker(place: QueueConfig) -> Info:
-    async with Queue.open(place.url, tls=place.tls, **place.changes()) as q:
-        stats = await q.stats()
+    async def ask() -> Stats:
+        async with open_brokers(place, **place.changes()) as q:
+            return await q.stats()
+
+    stats = await watch(ask(), Brokers.of(place.url, place.tls))
     return Info(place.url, stats.position, **msgspec.structs.asdict(stats.totals), gates=stats.gates)
 
 
@@ -141,7 +153,7 @@ async def _read_bucket(place: QueueConfig) -> Info:
         gates=state.gates,
         zones=len(state.zone_jobs),
         zones_with_rules=len(state.rules),
-    )
+    ).without_purged()
 
 
 async def _read_ring(place: QueueConfig, parts: Parts, head: QueueHead) -> Info:
@@ -169,7 +181,7 @@ async def _read_ring(place: QueueConfig, parts: Parts, head: QueueHead) -> Info:
         zones=len({zone for state in states for zone in state.zone_jobs}),
         zones_with_rules=len({zone for state in states for zone in state.rules}),
         ring=Ring(ring.generation, ring.sizes, tuple(infos)),
-    )
+    ).without_purged()
 
 
 def depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:
@@ -207,6 +219,7 @@ def _print_info(found: Info) -> None:
             "position": f"{found.position:,}",
             "enqueued": f"{found.enqueued:,}",
             **{state: f"{getattr(found, state):,}" for state in states},
+            "purged": f"{found.purged:,}" if found.purged else "",
         }
     )
     if found.ring is not None:
@@ -230,7 +243,7 @@ def _print_info(found: Info) -> None:
 def _describe_zones(found: Info) -> str:
     if not found.zones and not found.zones_with_rules:
         return ""
-    return f"{found.zones:,} with jobs, {found.zones_with_rules:,} with rules; `casque zones ls` shows them"
+    return f"{found.zones:,} with jobs, {found.zones_with_rules:,} with rules; `casque zones list` shows them"
 
 
 def _describe_leader(found: Info) -> str:

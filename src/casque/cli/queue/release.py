@@ -26,13 +26,23 @@ from casque.storage.port import Store
 
 @command(
     "queue release",
-    examples=["casque queue release s3://bucket/orders", "casque queue release file:///var/lib/orders --lease 30"],
+    examples=[
+        "casque queue release s3://bucket/orders",
+        "casque queue release file:///var/lib/orders --leader-lease 30",
+    ],
     audited=True,
 )
 def release(
     target: BucketTarget,
     lease: Annotated[
-        float, typer.Option(min=0.1, help="The brokers' lease in seconds: the leader must have been silent that long.")
+        float,
+        typer.Option(
+            "--leader-lease",
+            "--lease",
+            metavar="SECONDS",
+            min=0.1,
+            help="The leader's lease, as the brokers had it: the leader must have been silent that long.",
+        ),
     ] = 8.0,
     json: Json = False,
 ) -> None:

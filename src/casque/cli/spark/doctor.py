@@ -12,6 +12,7 @@ from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, fail
 from casque.cli.options import Json, StoreOptions, parse_options
 from casque.cli.output import Terminal, answer
+from casque.cli.target import BucketTarget, QueueName
 from casque.errors import CasqueError
 
 if TYPE_CHECKING:
@@ -31,11 +32,19 @@ _MARKS = {"well": Text("well", "green"), "note": Text("note", "yellow"), "failed
 def doctor(
     url: Annotated[
         str | None,
-        typer.Argument(help="A queue that tasks are to reach: s3://bucket/prefix, gs://, az:// or file:///path"),
+        typer.Argument(
+            metavar="URL",
+            help="A queue that tasks are to reach: s3://bucket/prefix, gs://, az:// or file:///path",
+            show_default=False,
+        ),
     ] = None,
+    queue: QueueName = None,
     option: StoreOptions = None,
     remote: Annotated[
-        str | None, typer.Option(help="Look at this Spark Connect server, sc://host:port, and not at this machine.")
+        str | None,
+        typer.Option(
+            metavar="sc://HOST:PORT", help="Look at this Spark Connect server, sc://host:port, and not at this machine."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -50,8 +59,12 @@ def doctor(
     try:
         from casque.spark.doctor import examine
 
+        options = parse_options(option)
+        if url is not None or queue is not None:
+            place = BucketTarget(url=url, queue=queue, option=option).resolve()
+            url, options = place.url, place.options
         with Terminal(stderr=True).status("looking", spinner="dots") as status:
-            report = examine(url, options=parse_options(option), remote=remote, progress=status.update)
+            report = examine(url, options=options, remote=remote, progress=status.update)
     except CasqueError as error:
         fail(error, EXIT_CANNOT_TELL)
     answer(report, lambda: _print_report(report), json=json)

@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 
 from casque.cli.command import command
-from casque.cli.options import Json, Since, StoreOptions, Until, Url, parse_moment, parse_options
+from casque.cli.options import Json, Since, Until, parse_moment, parse_options
 from casque.cli.output import Terminal, print_json
 from casque.cli.spark.session import SparkOptions, Via, ViaOption
+from casque.cli.target import BucketTarget
 
 
 @command(
@@ -28,7 +29,7 @@ from casque.cli.spark.session import SparkOptions, Via, ViaOption
     ],
 )
 def replay(
-    url: Url,
+    target: BucketTarget,
     where: Annotated[
         str, typer.Option("--where", metavar="SQL", help="Which finished jobs, by the columns of the archive.")
     ],
@@ -48,9 +49,9 @@ def replay(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be enqueued.")] = False,
     via: ViaOption = Via.AUTO,
-    option: StoreOptions = None,
     into_option: Annotated[
-        list[str] | None, typer.Option("--into-option", help="NAME=VALUE for the other queue's store; may be repeated.")
+        list[str] | None,
+        typer.Option("--into-option", metavar="NAME=VALUE", help="Option of the other queue's store; may be repeated."),
     ] = None,
     *,
     spark: SparkOptions,
@@ -64,13 +65,13 @@ def replay(
     Exit code 0: done. 1: the archive is damaged. 2: the question makes no sense, payloads are gone, or no access.
     """
     first, last = parse_moment("--since", since), parse_moment("--until", until)
-    options, others = parse_options(option), parse_options(into_option)
+    place, others = target.resolve(), parse_options(into_option)
     with spark.session("casque spark replay") as session:
         from casque.spark.replaying import replay as run
 
         found = run(
             session,
-            url,
+            place.url,
             where,
             since=first,
             until=last,
@@ -81,7 +82,7 @@ def replay(
             skip_missing_payloads=skip_missing_payloads,
             dry_run=dry_run,
             via=via.value,
-            options=options,
+            options=place.options,
             into_options=others,
         )
     if json:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from casque.cli.apps import load_app
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, fail
 from casque.cli.options import Entrypoints, Json, Settings, StoreOptions, parse_options
 from casque.cli.output import answer, say, spinner
 from casque.cli.process import add_current_directory
 from casque.cli.spark.session import SparkOptions, Via, ViaOption
-from casque.cli.target import QueueTarget, QueueUrl
+from casque.cli.target import BrokerCa, QueueName, QueueTarget, QueueUrl
 from casque.client.settings_text import parse_settings
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, WorkFailedError
 
@@ -52,6 +53,8 @@ class Ends(StrEnum):
 )
 def work(
     url: QueueUrl = None,
+    queue: QueueName = None,
+    ca: BrokerCa = None,
     handler: Annotated[
         str | None,
         typer.Option("--handler", metavar="MODULE:FUNCTION", help="What to call; executors must have the module."),
@@ -72,10 +75,16 @@ def work(
         int | None, typer.Option("--batch", help="Jobs claimed at a time; by default as many as take a few seconds.")
     ] = None,
     lease: Annotated[
-        float, typer.Option("--lease", metavar="SECONDS", help="How soon jobs come back if this driver dies.")
+        float,
+        typer.Option(
+            "--job-lease",
+            "--lease",
+            metavar="SECONDS",
+            help="The lease of its jobs: how soon they come back if this driver dies.",
+        ),
     ] = 60,
     drain: Annotated[
-        float, typer.Option("--drain", metavar="SECONDS", help="How long batches may run on when it is to stop.")
+        float, typer.Option("--drain", metavar="SECONDS", help="Time for running batches to finish when it stops.")
     ] = 30,
     timeout: Annotated[
         float,
@@ -91,9 +100,7 @@ def work(
         bool, typer.Option("--follow", "-f", help="Wait for more jobs, until SIGTERM or Ctrl-C.")
     ] = False,
     limit: Annotated[int | None, typer.Option("--limit", help="Process at most this many jobs.")] = None,
-    tasks: Annotated[
-        int | None, typer.Option("--tasks", help="Into how many parts a batch is cut at the most.")
-    ] = None,
+    tasks: Annotated[int | None, typer.Option("--tasks", help="Split a batch into at most this many parts.")] = None,
     per_call: Annotated[
         int | None, typer.Option("--per-call", help="Jobs in one call of a handler of many; by default all of a part.")
     ] = None,
@@ -109,7 +116,9 @@ def work(
     ] = None,
     results_option: Annotated[
         list[str] | None,
-        typer.Option("--results-option", help="NAME=VALUE for the warehouse's store; may be repeated."),
+        typer.Option(
+            "--results-option", metavar="NAME=VALUE", help="Option of the warehouse's store; may be repeated."
+        ),
     ] = None,
     via: ViaOption = Via.AUTO,
     setting: Settings = None,
@@ -141,15 +150,16 @@ def work(
         settings = parse_settings(setting or [])
         options = parse_options(option)
         tls = None
-        if url is None and app is None:
-            place = QueueTarget(option=option).resolve()
+        if queue is not None or ca is not None or (url is None and app is None):
+            place = QueueTarget(
+                url=url, queue=queue, app=app if url is None and queue is None else None, ca=ca, option=option
+            ).resolve()
             url, options, tls, settings = place.url, place.options, place.tls, {**place.changes(), **settings}
         _add_module_path()
         from casque.spark.work import process
         from casque.spark.work.calling import by_name
-        from casque.worker.importing import import_app
 
-        _ = by_name(handler) if handler else import_app(str(app))  # before a session is made, which takes a while
+        _ = by_name(handler) if handler else load_app(str(app))  # before a session is made, which takes a while
 
         with (
             spark.session("casque spark work") as session,

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
+from casque.cli.event_names import shown_name
 from casque.service import EventKind, QueueEvent
 from casque.types import (
     ALL_OPEN,
@@ -289,7 +290,8 @@ class Board:
         if not self._commits or self._commits[-1].position != event.position:
             self._commits.append(Commit(event.position, event.at, {}))
         counts = self._commits[-1].events
-        counts[event.kind.value] = counts.get(event.kind.value, 0) + 1
+        name = shown_name(event.kind)
+        counts[name] = counts.get(name, 0) + 1
         self.position = max(self.position, event.position)
 
     def _added(self, event: QueueEvent, now_ms: int) -> None:

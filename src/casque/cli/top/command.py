@@ -10,6 +10,7 @@ import typer
 from casque.cli.command import command
 from casque.cli.options import Json
 from casque.cli.output import Out
+from casque.cli.reaching import Brokers, watch
 from casque.cli.target import QueueTarget
 
 
@@ -26,7 +27,8 @@ from casque.cli.target import QueueTarget
 def top(
     target: QueueTarget,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.05, max=3600, help="How often to look.")
+        float,
+        typer.Option("--interval", "-i", metavar="SECONDS", min=0.05, max=3600, help="Seconds between two updates."),
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show it once, after one interval, and end.")] = False,
     json: Json = False,
@@ -44,9 +46,10 @@ def top(
 
     console = Out()
     place = target.resolve()
+    brokers = Brokers.of(place.url, place.tls)
     if json:
-        asyncio.run(live.print_lines(place, interval, once=once))
+        asyncio.run(watch(live.print_lines(place, interval, once=once), brokers))
     elif once or not console.is_terminal:
-        asyncio.run(live.print_once(place, interval, console))
+        asyncio.run(watch(live.print_once(place, interval, console), brokers))
     else:
-        asyncio.run(live.run_screen(place, interval, console))
+        asyncio.run(watch(live.run_screen(place, interval, console), brokers))

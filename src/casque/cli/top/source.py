@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from casque.cli.target import refuse_store_options
+from casque.cli.target import open_brokers
 from casque.cli.top.board import Board, Contents, Picture
 from casque.client.config import QueueConfig
 from casque.client.head import RING, require_head
@@ -51,8 +51,7 @@ async def open_source(place: QueueConfig) -> Source:
         InvalidInputError: there is no queue.
     """
     if is_address(place.url):
-        refuse_store_options(place)
-        queue = Queue.open(place.url, tls=place.tls, worker="casque top", **place.changes())
+        queue = open_brokers(place, "casque top", **place.changes())
         return BrokerSource(await queue.__aenter__())
     store = as_store(place.url, place.options)
     try:

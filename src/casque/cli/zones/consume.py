@@ -40,10 +40,20 @@ class ConsumerFlags(Options, frozen=True, kw_only=True):
     ] = None
     zone_lease: Annotated[
         float,
-        typer.Option("--zone-lease", metavar="SECONDS", help="How soon its zones go to others if this one dies."),
+        typer.Option(
+            "--zone-lease",
+            metavar="SECONDS",
+            help="The lease of its zones: how soon they go to others if this one dies.",
+        ),
     ] = 10
     job_lease: Annotated[
-        float, typer.Option("--job-lease", "--lease", metavar="SECONDS", help="How soon its jobs do.")
+        float,
+        typer.Option(
+            "--job-lease",
+            "--lease",
+            metavar="SECONDS",
+            help="The lease of its jobs: how soon they go to others if this one dies.",
+        ),
     ] = 60
     vesting_threshold: Annotated[
         float,

@@ -1,4 +1,4 @@
-"""`casque zones ls`."""
+"""`casque zones list`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ COLUMNS: Columns = (
 
 
 @command(
-    "zones ls",
-    examples=["casque zones ls file:///var/lib/orders", "casque zones ls --limit 1000 --json"],
+    "zones list",
+    aliases=["ls"],
+    examples=["casque zones list file:///var/lib/orders", "casque zones list --limit 1000 --json"],
     reads_only=True,
 )
 def ls(target: QueueTarget, limit: ZonesLimit = 50, json: Json = False) -> None:

@@ -58,7 +58,7 @@ def peek(
     next.
 
     A zone is not shown while it is leased or paused, while as many of its jobs run as may, and if it is FIFO while one
-    of its jobs runs. `casque zones ls` shows all of them, and who has them.
+    of its jobs runs. `casque zones list` shows all of them, and who has them.
 
     Exit code 0: shown. 1: the queue is damaged. 2: it cannot be asked.
     """
@@ -67,5 +67,5 @@ def peek(
         found = await q.peek_zones(entrypoint or None, limit=limit)
         return [PeekView(one.zone, one.next_at, one.due, one.fifo) for one in found]
 
-    empty = "no zone has work that is to be had; `casque zones ls` shows those that there are"
+    empty = "no zone has jobs to claim now; `casque zones list` shows all zones"
     print_rows(COLUMNS, target.run(work), json=json, empty=empty)

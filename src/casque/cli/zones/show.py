@@ -121,7 +121,7 @@ def _describe_hold(zone: ZoneView) -> str:
     if zone.leased_by is not None and zone.ready:
         return f"It is leased: only {zone.leased_by} is given its jobs, until it lets go or falls silent."
     if zone.fifo and zone.running and zone.ready:
-        return "One of its jobs runs: in a FIFO zone the others wait until that is over."
+        return "One of its jobs runs: in a FIFO zone the others wait until it has finished."
     if zone.fifo and zone.delayed:
         return "Its first job failed and waits to be tried again: in a FIFO zone the others wait behind it."
     return ""

@@ -18,7 +18,7 @@ UNNAMED = "an unnamed worker"
 
 Zone = Annotated[
     str | None,
-    typer.Argument(metavar="ZONE", help="Which zone; `casque zones ls` shows them.", show_default=False),
+    typer.Argument(metavar="ZONE", help="Which zone; `casque zones list` shows them.", show_default=False),
 ]
 ZonesLimit = Annotated[
     int, typer.Option("--limit", "-n", min=1, max=checks.ZONES_SHOWN_MAX, help="Show at most this many.")
@@ -51,7 +51,7 @@ def name_zone(target: QueueTarget, verb: str, zone: str | None) -> tuple[QueueTa
     Raises:
         InvalidInputError: no zone was named, or several.
     """
-    usage = f"which zone? casque zones {verb} [URL] ZONE; `casque zones ls` shows them"
+    usage = f"which zone? casque zones {verb} [URL] ZONE; `casque zones list` shows them"
     target, [name] = target.separate(zone, count=1, usage=usage)
     return target, checks.zone(name)
 

@@ -131,8 +131,8 @@ class GrpcServer:
             return int(server.add_secure_port(self._listen, server_credentials(self._tls)))
         except RuntimeError as error:
             raise InvalidInputError(
-                f"cannot listen on {self._listen!r}: the port is taken, the address is not this machine's, or the "
-                "certificate and key do not belong together"
+                f"cannot listen on {self._listen}: the port is in use, the address is not this machine's, or the "
+                "certificate and key do not match; choose another address with --listen HOST:PORT"
             ) from error
 
     def _add_services(self, server: grpc.aio.Server, door: Door) -> None:

@@ -257,6 +257,7 @@ class Job(GainedFields, frozen=True, omit_defaults=True):
     id: str
     entrypoint: str
     payload: Base64
+    """Bytes, as base64."""
     state: JobState
     sequence: int
     """Its position in enqueue order."""
@@ -288,6 +289,8 @@ class Job(GainedFields, frozen=True, omit_defaults=True):
     fifo: bool = False
     declined: int = 0
     """How often a worker gave it back because it did not understand it."""
+    payload_json: msgspec.Raw | UnsetType = UNSET
+    """The payload too, if it was given as `payload_json`: its header `content-type` is `application/json`."""
 
 
 class ZoneLeaseOf(Struct, frozen=True, omit_defaults=True):
@@ -411,11 +414,32 @@ class EventLine(Struct, frozen=True):
 
 # --- There and back ---
 
+CONTENT_TYPE, JSON = "content-type", "application/json"
 _CHOSEN = tuple(field.name for field in ASKED if field.name not in ("id", "run_at"))
 
 
 def to_job(record: JobRecord) -> Job:
     return _to_job(record, record.spec)
+
+
+def headers_of(new: NewJob | NewSchedule) -> dict[str, str] | None:
+    """The headers of a new job. One whose payload was given as JSON says so, unless it has a type of its own: it is
+    answered as JSON, too."""
+    headers = None if new.headers is None else checks.headers(new.headers)
+    if new.payload_json is UNSET or any(name.lower() == CONTENT_TYPE for name in headers or ()):
+        return headers
+    return {**(headers or {}), CONTENT_TYPE: JSON} if len(headers or ()) < checks.HEADERS_MAX else headers
+
+
+def _json_of(spec: JobSpec) -> msgspec.Raw | UnsetType:
+    """The payload as a part of an answer, if its header says that it is JSON, and it is."""
+    if spec.headers is None or spec.headers.get(CONTENT_TYPE) != JSON:
+        return UNSET
+    try:
+        msgspec.json.decode(spec.payload)
+    except (msgspec.DecodeError, RecursionError):
+        return UNSET
+    return msgspec.Raw(spec.payload)
 
 
 def from_progress(message: Progress | None) -> ProgressOf | None:
@@ -558,8 +582,10 @@ _to_job = converter(
         "lease": "job.lease_ms / 1000 if job.lease_ms else None",
         "tries": "tuple([archived_try(tried) for tried in job.tries]) if job.tries else ()",
         "progress": "from_progress(job.progress)",
+        "payload_json": "json_of(spec)",
     },
     from_ms=from_ms,
+    json_of=_json_of,
     moment=moment_of,
     archived_try=archived_try,
     from_progress=from_progress,

@@ -1,6 +1,6 @@
 """`casque ...` that ends with its parent: when standard input is closed, it stops as if by SIGTERM.
 
-A demo that is killed must not leave brokers and workers behind.
+A demo or a `casque worker --reload` that is killed must not leave brokers and workers behind.
 """
 
 from __future__ import annotations
