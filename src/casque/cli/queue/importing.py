@@ -263,5 +263,5 @@ def _print(found: Imported) -> None:
         say(f"{running:,} of them were running in the other queue: make sure that its workers are stopped")
 
 
-ALIAS = msgspec.structs.replace(import_, path=("import",))
+ALIAS = msgspec.structs.replace(import_, path=("import",), hidden=True)
 """`casque import`, beside `casque convert`."""
