@@ -10,7 +10,8 @@ help: ## Show what there is to run
 setup: ## Create .venv with the locked dependencies, and the Azure test server
 	@bash scripts/setup
 
-run: setup ## The main job: a broker, workers, a burst of jobs, a worker killed, a live view, the archive, and a report of it
+run: ## The main job: a broker, workers, a burst of jobs, a worker killed, a live view, the archive, and a report of it
+	@bash scripts/setup run
 	@$(PY) -m casque.cli demo --data ./data
 
 test: lint types layers pytest ## Everything that has to hold: ruff, mypy, import-linter, pytest
