@@ -1,11 +1,11 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference browser lock clean
+.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference browser lock matrix matrix-spark dist clean
 
 PY := .venv/bin/python
 
 help: ## Show what there is to run
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: ## Create .venv with the locked dependencies, and the Azure test server
 	@bash scripts/setup
@@ -18,6 +18,7 @@ test: lint types layers pytest ## Everything that has to hold: ruff, mypy, impor
 
 lint: setup
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && $(PY) scripts/words.py
+	@.venv/bin/shellcheck --external-sources $$(grep -lE '^#!.*bash|shell=bash' scripts/* .ci/*)
 
 types: setup
 	@.venv/bin/mypy
@@ -74,8 +75,18 @@ reference: setup ## Write anew what follows from the code: pages of the referenc
 	@$(PY) scripts/sync_queue.py
 	@$(PY) scripts/reference.py
 
-lock: setup ## Write requirements/dev.lock anew from pyproject.toml
+lock: ## Write the lock files in requirements/ anew from pyproject.toml
 	@bash scripts/lock
 
+matrix: ## The quick tests on every supported Python that is installed
+	@bash scripts/matrix python
+
+SPARK ?= 4.0 4.1 4.2 4.3
+matrix-spark: ## The Spark tests on other versions of PySpark: make matrix-spark SPARK=4.0
+	@bash scripts/matrix spark $(SPARK)
+
+dist: setup ## The files of a release: packages, hashes, bill of materials
+	@$(PY) scripts/dist.py
+
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .cache dist data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
-"""How fast an interpreter is: prints the milliseconds of a small piece of work, and the interpreter's own path.
+"""Print how many microseconds this interpreter needs for a small benchmark, and its path. Exit with 1 if it is too old.
 
-`scripts/setup` runs it with each Python that it finds. It has to run on any of them, also on old ones. How a Python was
-compiled cannot be read off reliably (Debian's says nothing of its optimisations), so it is measured.
+`scripts/setup` runs this with each Python that it finds, old ones too. The build flags do not say how fast a Python is:
+Debian's optimised build does not list its optimisations. So it is measured.
 """
 
 import os
@@ -28,7 +28,7 @@ def work():
 
 
 def measure():
-    """The best of several rounds, in CPU time: a busy machine must not decide."""
+    """Return the best of several rounds, in CPU time: other load on the machine must not decide."""
     best = None
     for _ in range(ROUNDS):
         begun = time.process_time()
