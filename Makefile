@@ -14,7 +14,9 @@ run: ## The main job: a broker, workers, a burst of jobs, a worker killed, a liv
 	@bash scripts/setup run
 	@$(PY) -m casque.cli demo --data ./data
 
-test: lint types layers pytest ## Everything that has to hold: ruff, mypy, import-linter, pytest
+test: ## Everything that has to hold: ruff, shellcheck, mypy, import-linter, pytest
+	@$(MAKE) --no-print-directory --jobs 2 setup browser
+	@$(MAKE) --no-print-directory lint types layers pytest
 
 lint: setup
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && $(PY) scripts/words.py
