@@ -1,22 +1,26 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference docs docs-serve browser lock sbom clean
+.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference docs docs-serve browser lock sbom matrix matrix-spark dist clean
 
 PY := .venv/bin/python
 
 help: ## Show what there is to run
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: ## Create .venv with the locked dependencies, and the Azure test server
 	@bash scripts/setup
 
-run: setup ## The main job: a broker, workers, a burst of jobs, a worker killed, a live view, the archive, and a report of it
+run: ## The main job: a broker, workers, a burst of jobs, a worker killed, a live view, the archive, and a report of it
+	@bash scripts/setup run
 	@$(PY) -m casque.cli demo --data ./data
 
-test: lint types layers docs pytest ## Everything that has to hold: ruff, mypy, import-linter, the documentation, pytest
+test: ## Everything that has to hold: ruff, shellcheck, mypy, import-linter, the documentation, pytest
+	@$(MAKE) --no-print-directory --jobs 2 setup browser
+	@$(MAKE) --no-print-directory lint types layers docs pytest
 
 lint: setup
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && $(PY) scripts/words.py
+	@.venv/bin/shellcheck --external-sources $$(grep -lE '^#!.*bash|shell=bash' scripts/* .ci/*)
 
 types: setup
 	@.venv/bin/mypy
@@ -82,8 +86,18 @@ docs-serve: ## Serve the documentation on 127.0.0.1:8000, and rebuild it when a 
 sbom: ## The list of parts of a release (CycloneDX), in dist/: make sbom EXTRAS=server,spark-java
 	@bash scripts/sbom "" $(EXTRAS)
 
-lock: setup ## Write requirements/*.lock anew from pyproject.toml
+lock: ## Write the lock files in requirements/ anew from pyproject.toml
 	@bash scripts/lock
 
+matrix: ## The quick tests on every supported Python that is installed
+	@bash scripts/matrix python
+
+SPARK ?= 4.0 4.1 4.2 4.3
+matrix-spark: ## The Spark tests on other versions of PySpark: make matrix-spark SPARK=4.0
+	@bash scripts/matrix spark $(SPARK)
+
+dist: setup ## The files of a release: packages, hashes, bill of materials
+	@$(PY) scripts/dist.py
+
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .venv-django .venv-docs .venv-deploy site .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .venv-django .venv-docs .venv-deploy site .cache dist data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

@@ -7,10 +7,8 @@ worker happens to finish first.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import pytest
 
@@ -25,19 +23,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("long") is not None:
                 item.add_marker(pytest.mark.skip(reason="takes long: make proof"))
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """For `scripts/tests`: which tests failed, without the group that xdist adds to their names."""
-    path = os.environ.get("CASQUE_FAILED")
-    if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        with Path(path).open("a+", encoding="utf-8") as failed:
-            name = re.sub(r"@\w+$", "", report.nodeid)
-            if getattr(report, "_schemathesis_subtest", False):  # a part of a test, which cannot be run by itself
-                name = name.partition("[")[0]
-            failed.seek(0)
-            if f"{name}\n" not in failed.readlines():
-                failed.write(f"{name}\n")
 
 
 @pytest.fixture(scope="session")
