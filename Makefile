@@ -92,8 +92,8 @@ lock: ## Write the lock files in requirements/ anew from pyproject.toml
 matrix: ## The quick tests on every supported Python that is installed
 	@bash scripts/matrix python
 
-SPARK ?= 4.0 4.1 4.2 4.3
-matrix-spark: ## The Spark tests on other versions of PySpark: make matrix-spark SPARK=4.0
+SPARK ?= 4.1 4.2 4.3
+matrix-spark: ## The Spark tests on other versions of PySpark: make matrix-spark SPARK=4.1
 	@bash scripts/matrix spark $(SPARK)
 
 dist: setup ## The files of a release: packages, hashes, bill of materials
