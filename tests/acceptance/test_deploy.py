@@ -24,6 +24,7 @@ import yaml
 
 import casque
 from casque import Queue
+from casque.cli.serve import HTTP_DEFAULT
 from casque.clock import SystemClock
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
@@ -169,7 +170,7 @@ def test_the_image_runs_as_nobody_in_particular_and_says_which_ports() -> None:
     assert "casque-health" in by_name["HEALTHCHECK"]
     serve = {option.name: option.default for option in parsed(["serve"]).command.params}
     ports = by_name["EXPOSE"].split()
-    assert [serve["listen"].rpartition(":")[2], serve["http"].rpartition(":")[2]] == ports[:2]
+    assert [serve["listen"].rpartition(":")[2], str(HTTP_DEFAULT.port)] == ports[:2]
     version = casque.__version__
     assert f"-t casque:{version} ." in (DEPLOY / "Dockerfile").read_text()
     assert all(COMPOSE["services"][name]["image"].startswith(f"casque:{version}") for name in OURS)
