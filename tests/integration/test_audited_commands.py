@@ -22,7 +22,8 @@ NOT_ADMINISTRATIVE = {
     "zones export", "zones list", "zones peek", "zones show",  # these look
     "ack", "dequeue", "enqueue", "nack", "serve", "spark work", "worker", "zones consume",  # these work
 }  # fmt: skip
-NAMES = {"convert": "queue convert"}
+FOREIGN = Path(__file__).parents[1] / "compat" / "jqueue-1.0" / "queued.json"
+NAMES = {"convert": "queue convert", "import": "queue import"}
 """Commands that have two names."""
 
 
@@ -58,6 +59,8 @@ TOKEN = ["token new --file {tokens} --name shop --scope produce"]
 ACTS: dict[str, tuple[list[str], str]] = {
     "convert": (JOB, "convert {q} --to document"),
     "queue convert": (JOB, "queue convert {q} --to document"),
+    "import": ([], "import {foreign} {q}"),
+    "queue import": ([], "queue import {foreign} {q}"),
     "queue create": ([], "queue create {q}"),
     "queue resize": (["queue create {q} --shards 2"], "queue resize {q} --shards 3"),
     "queue pause": (JOB, "queue pause {q}"),
@@ -88,7 +91,7 @@ ACTS: dict[str, tuple[list[str], str]] = {
 
 
 def run(folder: Path, line: str) -> int:
-    words = line.format(q=f"file://{folder}/q", tokens=folder / "tokens.json").split()
+    words = line.format(q=f"file://{folder}/q", tokens=folder / "tokens.json", foreign=FOREIGN).split()
     return CliRunner().invoke(app, words).exit_code
 
 

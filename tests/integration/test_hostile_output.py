@@ -75,6 +75,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "queue drain": ["URL", "--entrypoint", BAD],
     "queue convert": ["URL", "--to", BAD],
     "queue verify": ["URL"],
+    "queue import": ["FOREIGN", "URL", "--dry-run"],
     "queue backup": ["URL", BAD],
     "queue restore": [BAD, "URL"],
     "queue clone": ["URL", BAD],
@@ -128,6 +129,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asyncio.run(fill((folder / "q").as_uri()))
     stored = {"id": "0" * 12, "name": BAD, "hash": "sha256:" + "0" * 64, "scopes": ["read"], "entrypoints": [BAD]}
     (folder / "tokens.json").write_text(json.dumps({"format": 1, "tokens": [stored]}))
+    foreign = {"id": BAD, "entrypoint": BAD, "payload": "", "status": "queued", "priority": 0, "heartbeat_at": None}
+    job = {**foreign, "created_at": "2026-11-15T23:43:05.982477Z"}
+    (folder / "foreign.json").write_text(json.dumps({"version": 1, "jobs": [job]}))
     return folder
 
 
@@ -136,7 +140,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_control_character_reaches_a_terminal_and_no_line_is_forged(
     name: str, form: list[str], filled: Path
 ) -> None:
-    places = {"URL": (filled / "q").as_uri(), "TOKENS": str(filled / "tokens.json")}
+    places = {
+        "URL": (filled / "q").as_uri(),
+        "TOKENS": str(filled / "tokens.json"),
+        "FOREIGN": str(filled / "foreign.json"),
+    }
     arguments = [places.get(word, word) for word in ARGUMENTS[name]]
     result = RUN.invoke(app, [*name.split(), *arguments, *form], env={"COLUMNS": "300", "NO_COLOR": "1"})
 

@@ -153,7 +153,7 @@ GUARANTEES = (
 )
 
 OUTSIDE = {
-    "The store is asked for one thing": "the store suite runs against every adapter",
+    "One requirement for the store": "the store suite runs against every adapter",
     "Dead jobs are kept": "tests of the state machine against its model",
     "Idle costs nothing": "tests that count requests",
     "What is not promised": "nothing is promised",

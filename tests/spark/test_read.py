@@ -218,7 +218,7 @@ def test_the_jobs_of_a_document(registered: SparkSession, tmp_path: Path) -> Non
     place: Place = tmp_path.as_uri(), {}
     asyncio.run(varied(place[0], ManualClock(), layout="document"))
     assert shown(reading(registered, place, "jobs")) == expected(place, Table.JOBS)
-    with pytest.raises(PySparkException, match="casque convert"):
+    with pytest.raises(PySparkException, match="casque queue convert"):
         reading(registered, place, "jobs", asOf=1).count()
 
 

@@ -213,7 +213,7 @@ async def test_a_document_has_no_past() -> None:
     store = MemoryStore()
     async with opened(store, layout="document") as q:
         await q.enqueue("send", b"1")
-    with pytest.raises(NoHistoryError, match="casque convert"):
+    with pytest.raises(NoHistoryError, match="casque queue convert"):
         async with opened(store, as_of=1):
             pass
 

@@ -561,7 +561,7 @@ async def test_a_question_that_makes_no_sense_is_refused() -> None:
     for wrong, what in [
         ({"since": datetime(2026, 1, 1)}, "time zone"),  # noqa: DTZ001
         ({"until": "today"}, "datetime"),
-        ({"states": [JobState.RUNNING]}, "only what is over"),
+        ({"states": [JobState.RUNNING]}, "only finished jobs"),
         ({"entrypoint": ""}, "entrypoint"),
     ]:
         with pytest.raises(InvalidInputError, match=what):

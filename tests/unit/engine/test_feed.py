@@ -200,7 +200,7 @@ async def body(store: MemoryStore, key: str) -> bytes:
 async def test_a_document_has_no_feed() -> None:
     async with Queue.open(MemoryStore(), layout="document") as q:
         await q.enqueue("send", b"1")
-        with pytest.raises(NoHistoryError, match="casque convert"):
+        with pytest.raises(NoHistoryError, match="casque queue convert"):
             await collected(q.events())
 
 

@@ -321,7 +321,7 @@ def test_the_command_counts_asks_erases_and_lists(tmp_path: Any) -> None:
     assert (dry.exit_code, "would be erased: 2" in dry.output) == (0, True)
     no = run.invoke(app, ["archive", "erase", url, "--zone", "a"], input="n\n")
     assert (no.exit_code, "nothing was done" in no.output) == (1, True)
-    assert run.invoke(app, ["archive", "erasures", url]).output == ""
+    assert run.invoke(app, ["archive", "erasures", url]).output == "nothing was erased from this archive\n"
     done = run.invoke(app, ["archive", "erase", url, "--zone", "a", "--yes"])
     assert (done.exit_code, "erased: 2 finished jobs" in done.output) == (0, True)
     assert "still in the queue, cancel or purge them first: 1" in done.output

@@ -450,7 +450,7 @@ def test_the_jobs_of_a_document(clock: ManualClock) -> None:
         asyncio.run(varied(store, clock, 1, layout="document"))  # the document is another one by now
         assert rows(scan, splits, Table.JOBS) == expected
         assert rows(scan, scan.plan_archive(), Table.ARCHIVE)
-        with pytest.raises(NoHistoryError, match="casque convert"):
+        with pytest.raises(NoHistoryError, match="casque queue convert"):
             scan.plan_jobs(1)
         with pytest.raises(NoHistoryError):
             scan.plan_events()
