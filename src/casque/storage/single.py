@@ -63,7 +63,7 @@ class InMemoryStorage:
             raise CASConflictError(f"the object is at {self._etag()}, not at {if_match}")
         self._content = bytes(content)
         self._version += 1
-        return str(self._version)
+        return self._etag() or ""
 
     def _etag(self) -> str | None:
         return str(self._version) if self._version else None

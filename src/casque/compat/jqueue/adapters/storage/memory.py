@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from casque.errors import CASConflictError
+from casque.storage import single
 
 
-class InMemoryStorage:
+class InMemoryStorage(single.InMemoryStorage):
     """Etags count the writes; content given at the start has the etag "0".
 
     >>> import asyncio
@@ -19,19 +19,8 @@ class InMemoryStorage:
     failures_are_definite = True
 
     def __init__(self, initial_content: bytes = b"") -> None:
-        self._content = bytes(initial_content)
-        self._writes = 0
-
-    async def read(self) -> tuple[bytes, str | None]:
-        return self._content, self._etag()
-
-    async def write(self, content: bytes, if_match: str | None = None) -> str:
-        # Nothing is awaited between the comparison and the change, so no other task comes between them.
-        if if_match != self._etag():
-            raise CASConflictError(f"the object is at {self._etag()}, not at {if_match}")
-        self._content = bytes(content)
-        self._writes += 1
-        return str(self._writes)
+        super().__init__(initial_content)
+        self._first = self._version
 
     def _etag(self) -> str | None:
-        return str(self._writes) if self._content or self._writes else None
+        return str(self._version - self._first) if self._version else None
