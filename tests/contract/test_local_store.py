@@ -445,6 +445,21 @@ async def test_a_lock_that_is_never_released_fails_the_write_and_changes_nothing
     await replaced(store, "key", b"third", expected=etag)
 
 
+async def test_a_process_that_is_stopped_within_a_delete_holds_up_no_other_delete(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etag = await replaced(store, "key", b"second", expected=await created(store, "key", b"first"))
+    monkeypatch.setattr("casque.storage.files._LOCK_WAIT_MS", 20)
+    [lock] = _names(root / ".casque" / "locks")
+
+    with locked(str(root / ".casque" / "locks" / lock), shared=True):
+        with pytest.raises(StorageError, match="has held"):
+            await store.replace("key", b"third", expected=etag)
+        await store.delete("key")
+
+    assert await store.get("key") is MISSING
+
+
 async def test_what_killed_processes_left_is_removed_once_it_is_old(store: LocalStore, root: Path) -> None:
     (root / "a").mkdir(parents=True)
     for name, hours in (("old", 2), ("young", 0)):

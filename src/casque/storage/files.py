@@ -319,8 +319,8 @@ def read_from_memory(fd: int, size: int) -> bytes | None:
 
 
 @contextmanager
-def locked(path: str, mode: int = Modes().file) -> Iterator[None]:
-    """Hold an exclusive lock between processes and between threads.
+def locked(path: str, mode: int = Modes().file, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock between processes and between threads: alone, or together with others that share it.
 
     The file is opened anew each time, because a flock belongs to the open file description. It is never removed: a lock
     on a removed file protects nothing.
@@ -333,19 +333,19 @@ def locked(path: str, mode: int = Modes().file) -> Iterator[None]:
         if mode & 0o077:
             with suppress(PermissionError):  # another user made it, and gave it this mode
                 os.fchmod(fd, mode)
-        _lock(fd, path)
+        _lock(fd, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)
 
 
-def _lock(fd: int, path: str) -> None:
+def _lock(fd: int, path: str, kind: int) -> None:
     # Polled, because a blocking flock in a thread cannot have a deadline.
     deadline = _CLOCK.monotonic_ms() + _LOCK_WAIT_MS
     pause = 0.0002
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
         except BlockingIOError as busy:
             if _CLOCK.monotonic_ms() > deadline:
                 raise StorageError(f"another process has held {path} for {_LOCK_WAIT_MS} ms", busy) from busy

@@ -25,6 +25,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -308,10 +309,14 @@ class LocalStore:
             return self._settled(parts, path, temp) or Won(new)
 
     def _delete(self, parts: _Parts, key: str, path: str) -> None:
-        # Locked: otherwise a replace could check its version, have it deleted, and bring the key back.
+        # Locked: otherwise a replace could check its version, have it deleted, and bring the key back. Shared, because
+        # many keys have the same lock: a process that is stopped within a delete must not hold up everyone's cleaning.
         try:
             if os.path.lexists(path):
-                with locked(self._lock_file(parts, key), parts.modes.file):
+                with (
+                    locked(self._lock_file(parts, key), parts.modes.file, shared=True),
+                    suppress(FileNotFoundError),
+                ):
                     os.unlink(path)
             # Also if there is none: the sync of the process that deleted it may have failed.
             self._sync(parts, path)
