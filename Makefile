@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference docs docs-serve browser lock sbom matrix matrix-spark dist clean
 
+# Many commands and tests start Python: without stored bytecode each of them compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 PY := .venv/bin/python
 
 help: ## Show what there is to run
