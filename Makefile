@@ -19,7 +19,8 @@ run: ## The main job: a broker, workers, a burst of jobs, a worker killed, a liv
 
 test: ## Everything that has to hold: ruff, shellcheck, mypy, import-linter, the documentation, pytest
 	@$(MAKE) --no-print-directory --jobs 2 setup browser
-	@$(MAKE) --no-print-directory lint types layers docs pytest
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types layers docs
+	@$(MAKE) --no-print-directory pytest
 
 lint: setup
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && $(PY) scripts/words.py
