@@ -87,8 +87,8 @@ docs: ## Build the documentation into site/, strictly: links, anchors, spelling 
 docs-serve: ## Serve the documentation on 127.0.0.1:8000, and rebuild it when a page changes
 	@bash scripts/docs serve
 
-sbom: ## The list of parts of a release (CycloneDX), in dist/: make sbom EXTRAS=server,spark-java
-	@bash scripts/sbom "" $(EXTRAS)
+sbom: setup ## The list of parts of a release (CycloneDX), in dist/: make sbom EXTRAS=server,spark-java
+	@$(PY) scripts/sbom.py $(EXTRAS)
 
 lock: ## Write the lock files in requirements/ anew from pyproject.toml
 	@bash scripts/lock
@@ -100,8 +100,8 @@ SPARK ?= 4.1 4.2 4.3
 matrix-spark: ## The Spark tests on other versions of PySpark: make matrix-spark SPARK=4.1
 	@bash scripts/matrix spark $(SPARK)
 
-dist: setup ## The files of a release: packages, hashes, bill of materials
+dist: setup ## The files of a release: packages, hashes, list of parts
 	@$(PY) scripts/dist.py
 
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .venv-django .venv-docs .venv-deploy site .cache dist data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .venv-django .venv-docs .venv-deploy .venv-field site .cache dist data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

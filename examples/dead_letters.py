@@ -29,7 +29,7 @@ async def main() -> None:
 
         print("purged:", await queue.purge("charge"))
         totals = (await queue.stats()).totals
-        print(f"{totals.enqueued} enqueued = {totals.done} done + {totals.dead} dead")
+        print(f"{totals.enqueued} enqueued = {totals.done} done + {totals.dead} dead + {totals.purged} purged")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ SOURCES = {"queue.py": "Queue", "verbs.py": "LeaseVerbs"}
 TARGET = CLIENT / "sync_verbs.py"
 
 HEADER = '''"""The verbs of `SyncQueue`. Written by `make reference` from `Queue`: change that one, not this."""
+# ruff: noqa: A002  arguments have the names that they have there
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def main() -> None:
     page = here / "report.html"
     page.write_text(report.html())
     total = report.figures.total
-    print(f"{report.figures.period}: {total.finished} finished, {total.dead} of them dead")
+    print(f"{report.figures.period}: {total.finished} finished, {total.died} of them died")
     print(f"half waited less than {total.wait.p50_ms:.0f} ms, one in ten more than {total.wait.p90_ms:.0f} ms")
     slowest = max(report.figures.entrypoints, key=lambda one: one.tally.run.p90_ms or 0)
     print(f"the slowest is {slowest.name}")

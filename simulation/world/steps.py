@@ -234,6 +234,14 @@ class _Step:
             Invariant.CONSERVED,
             lambda: f"{len(removed)} jobs left, the counters grew by {grown}",
         )
+        found = self._new.totals(0)
+        dead = sum(job.state is JobState.DEAD for job in self._new.jobs.values())
+        rest = (found.ready, found.delayed, found.running, found.done, found.cancelled, found.purged)
+        h.demand(
+            found.dead == dead and found.enqueued == dead + sum(rest),
+            Invariant.CONSERVED,
+            lambda: f"{dead} jobs are dead, and the totals are {found}",
+        )
         if grown[2]:
             h.purged.append((h.now(), self._sender, grown[2]))
 

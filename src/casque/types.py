@@ -262,7 +262,10 @@ class Totals(msgspec.Struct, frozen=True):
     running: int
     done: int
     dead: int
+    """Dead now. A job that is retried or purged is dead no longer."""
     cancelled: int
+    purged: int = 0
+    """Dead jobs that were removed."""
 
 
 class Missed(StrEnum):

@@ -77,7 +77,7 @@ PRINTED = {
         r"dead: card 2 \| TimeoutError: the bank does not answer",
         r"after the retry: card 1 done on attempt 1",
         r"purged: 1",
-        r"2 enqueued = 1 done \+ 1 dead",
+        r"2 enqueued = 1 done \+ 0 dead \+ 1 purged",
     ],
     "exactly_once": [
         r"pay_twice: a worker killed by signal 9, 2 runs, ada has 200",
@@ -174,7 +174,7 @@ PRINTED = {
         r"globex: 11 enqueued, 9 done, 2 dead",
     ],
     "spark/report": [
-        r"2026-02-15 21:10 to 2026-02-16 00:\d\d UTC: 719 finished, 39 of them dead",
+        r"2026-02-15 21:10 to 2026-02-16 00:\d\d UTC: 719 finished, 39 of them died",
         r"half waited less than \d{4} ms, one in ten more than \d{5} ms",
         r"the slowest is report.render",
         r"the page has \d+ kB",

@@ -165,7 +165,7 @@ MISTAKES = [
     ),
     Mistake("a token that is not there", "token revoke --file {dir}/no.json --name a", "no.json"),
     # --- tail, top ---
-    Mistake("an event that does not exist", "tail {q} --kind deed", "did you mean dead?"),
+    Mistake("an event that does not exist", "tail {q} --kind deid", "did you mean died?"),
     Mistake("a position in words", "tail {q} --from yesterday --no-follow", "--from takes a position"),
     Mistake("no interval", "top {q} --once --interval 0", "--interval"),
     # --- worker ---

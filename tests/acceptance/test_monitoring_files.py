@@ -63,12 +63,12 @@ class Metric(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
-    """Every series that a broker of a queue, one of a ring and a worker have, with its labels."""
-    return asyncio.run(_real(tmp_path_factory.mktemp("real")))
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Scrape]:
+    """The metrics of a broker of a queue, of one of a ring, and of a worker."""
+    return asyncio.run(_pages(tmp_path_factory.mktemp("real")))
 
 
-async def _real(place: Path) -> dict[str, Metric]:
+async def _pages(place: Path) -> list[Scrape]:
     pages: list[Scrape] = []
     async with a_broker() as server, opened(server, worker="w1") as queue:
         await queue.enqueue("send", b"", zone="acme")
@@ -85,6 +85,12 @@ async def _real(place: Path) -> dict[str, Metric]:
             while not (page := await watched.metrics()).of("casque_worker_run_seconds_count"):
                 await watched.until_ready()
             pages.append(page)
+    return pages
+
+
+@pytest.fixture(scope="module")
+def real(pages: list[Scrape]) -> dict[str, Metric]:
+    """Every series that they have, with its labels."""
     found: dict[str, Metric] = {}
     for page in pages:
         for name, labels in page.samples:
@@ -93,6 +99,27 @@ async def _real(place: Path) -> dict[str, Metric]:
             known = found.get(name, Metric(kind, frozenset()))
             found[name] = Metric(kind, known.labels | {label for label, _ in labels})
     return found
+
+
+READ = """
+import json, sys
+from prometheus_client.parser import text_string_to_metric_families
+for text in json.load(sys.stdin):
+    families = list(text_string_to_metric_families(text))
+    samples = [(one.name, one.labels, one.value) for family in families for one in family.samples]
+    print(json.dumps([{family.name: family.type for family in families}, samples]))
+"""
+
+
+def test_the_client_library_of_prometheus_reads_every_page(pages: list[Scrape]) -> None:
+    texts = json.dumps([page.text for page in pages])
+    read = subprocess.run([fetched("python"), "-c", READ], input=texts, capture_output=True, text=True, check=True)
+    lines = read.stdout.splitlines()
+    assert len(lines) == len(pages) == 3
+    for page, line in zip(pages, lines, strict=True):
+        kinds, samples = json.loads(line)
+        assert kinds == {name.removesuffix("_total"): kind for name, kind in page.kinds.items()}
+        assert {(name, frozenset(labels.items())): value for name, labels, value in samples} == page.samples
 
 
 def documented(name: str) -> str:

@@ -119,9 +119,16 @@ async def test_a_worker_shows_what_it_has_done(tmp_path: Path) -> None:
     assert page.value("casque_worker_jobs_total", outcome="done") == 3
     assert page.value("casque_worker_jobs_total", outcome="failed") == 1
     assert page.value("casque_worker_run_seconds_count", entrypoint="write", outcome="done") == 3
-    text = REFERENCE.read_text().partition("## Workers")[2]
-    documented = dict(re.findall(r"^\| `(casque_\w+)`[^|]* \| (\w+) \|", text, re.MULTILINE))
-    assert documented == page.kinds
+    assert page.value("casque_worker_wait_seconds_count", entrypoint="write") == 4
+    assert page.value("casque_store_requests_total", operation="create", outcome="ok") >= 1
+    assert page.value("casque_store_requests_total", operation="create", outcome="error") == 0
+    assert documented("Workers") | documented("The store") == page.kinds
+
+
+def documented(heading: str) -> dict[str, str]:
+    """The metrics under a heading of the reference, and their kinds."""
+    text = REFERENCE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| `(casque_\w+)`[^|]* \| (\w+) \|", text, re.MULTILINE))
 
 
 async def test_a_worker_whose_loop_is_blocked_does_not_answer(tmp_path: Path) -> None:
@@ -171,11 +178,13 @@ async def test_a_worker_without_its_broker_is_not_ready_until_it_is_back(tmp_pat
             server = broker(address)
             await server.start()
             back = await watched.until_ready()
+            page = await watched.metrics()
     finally:
         await server.stop()
 
     assert lost.json()["problem"]
     assert back.json()["problem"] is None
+    assert not page.kinds.keys() & documented("The store").keys(), "it has no store"
 
 
 def test_an_address_that_cannot_be_used_is_refused_with_the_option() -> None:

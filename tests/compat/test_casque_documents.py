@@ -104,7 +104,7 @@ async def test_every_job_of_a_kept_document_can_be_worked_on() -> None:
 
         assert await q.jobs() == []
         totals = (await q.stats()).totals
-        assert (totals.enqueued, totals.done, totals.cancelled, totals.dead) == (14, 11, 2, 1)
+        assert (totals.enqueued, totals.done, totals.cancelled, totals.purged) == (14, 11, 2, 1)
 
 
 async def test_a_kept_document_remembers_keys_and_requests() -> None:

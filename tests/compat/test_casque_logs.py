@@ -218,7 +218,7 @@ async def test_the_kept_log_opens_and_every_job_can_be_worked_on() -> None:
             await q.ack(name, jobs[name].token)
         await q.cancel("größe")
         totals = (await q.stats()).totals
-        assert (totals.enqueued, totals.done, totals.cancelled, totals.dead) == (11, 8, 2, 1)
+        assert (totals.enqueued, totals.done, totals.cancelled, totals.purged) == (11, 8, 2, 1)
 
 
 async def test_the_kept_log_can_be_followed_looked_back_on_and_verified() -> None:

@@ -111,11 +111,11 @@ def test_events_are_shown_and_chosen_by_names_that_people_use(tmp_path: Path) ->
         shown = casque("tail", url, "--from", "start", "--no-follow", *options).stdout
         return [line.split()[3] for line in shown.splitlines()]
 
-    assert told() == ["added", "claimed", "dead", "retried"]
-    assert told("dead", "added") == ["added", "dead"]
-    assert told("died") == ["dead"], "by its stored name"
-    [event] = lines_of(casque("tail", url, "--from", "start", "--no-follow", "--kind", "dead", "--json"))
-    assert event["kind"] == "died"
+    assert told() == ["added", "claimed", "died", "retried"]
+    assert told("died", "added") == ["added", "died"]
+    assert told("revived") == ["retried"], "by its stored name"
+    [event] = lines_of(casque("tail", url, "--from", "start", "--no-follow", "--kind", "retried", "--json"))
+    assert event["kind"] == "revived"
 
 
 def test_dead_is_what_is_dead_now_and_purged_what_was_removed(tmp_path: Path) -> None:

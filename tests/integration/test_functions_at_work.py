@@ -117,6 +117,7 @@ async def test_hooks_are_told_what_became_of_jobs_and_harm_nobody(
 
     @app.on_claimed
     async def claimed(event: JobEvent) -> None:
+        assert event.due_at is not None
         said.append(("claimed", event.context.entrypoint, event.context.attempt, None))
 
     @app.on_completed

@@ -269,6 +269,14 @@ async def test_everything_goes_through_the_broker_that_leads(url: str) -> None:
         await broker.stop()
 
 
+def counts(place: str) -> tuple[int, int, int]:
+    """Enqueued, dead and purged jobs, after a check that all of them add up."""
+    [info] = lines_of(casque("queue", "info", place, "--json"))
+    parts = ("ready", "delayed", "running", "done", "dead", "cancelled", "purged")
+    assert info["enqueued"] == sum(info[part] for part in parts)
+    return info["enqueued"], info["dead"], info["purged"]
+
+
 def look_after(bucket: str, broker: str) -> None:
     [info] = lines_of(casque("queue", "info", bucket, "--json"))
     assert broker == f"grpc://{info['leader']}"
@@ -277,7 +285,9 @@ def look_after(bucket: str, broker: str) -> None:
     for place in (bucket, broker):
         assert keys(place, "-s", "dead") == ["dead"]
         assert "no luck 1" in casque("jobs", "show", place, id_of(place, "dead")).stdout
-    casque("jobs", "retry", bucket, "--all")
+    assert counts(bucket) == counts(broker) == (8, 1, 0)
+    casque("jobs", "purge", bucket, "--yes")
+    assert counts(bucket) == counts(broker) == (8, 0, 1)
     casque("jobs", "cancel", broker, "--all", "-e", "resize", "--yes")
     assert keys(bucket, "-s", "dead") == []
     assert "of the bucket" in casque("queue", "create", broker, ends=2).stderr

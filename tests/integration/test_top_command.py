@@ -65,7 +65,7 @@ def test_top_as_json_says_everything(url: str) -> None:
     assert picture["layout"] == "log"
     assert picture["leader"] is None
     assert picture["totals"] == {
-        "enqueued": 4, "ready": 1, "delayed": 1, "running": 1, "done": 1, "dead": 0, "cancelled": 0,
+        "enqueued": 4, "ready": 1, "delayed": 1, "running": 1, "done": 1, "dead": 0, "cancelled": 0, "purged": 0,
     }  # fmt: skip
     assert [one["entrypoint"] for one in picture["entrypoints"]] == ["resize", "send"]
     [running] = picture["running"]

@@ -240,6 +240,8 @@ _RULES: list[_Row] = [
     (mutations.late_ticks_skipped, LED, SLEEPY, Invariant.TICKED),
     (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT, SECONDS_OFF, Invariant.CONSERVED),
     (mutations.ticks_moved_without_a_look_at_the_schedule, LOG, CALM, Invariant.CONSERVED),
+    (mutations.purged_jobs_counted_as_dead, LOG, CALM, Invariant.CONSERVED),
+    (mutations.purged_jobs_counted_as_dead, RING, ROUGH, Invariant.CONSERVED),
     (mutations.tries_lost_by_the_next_claim, DOCUMENT, STORMY, Invariant.TRIES),
     (mutations.tries_lost_by_the_next_claim, LOG, STORMY, Invariant.TRIES),
     (mutations.claims_that_are_given_back_counted_as_tries, LOG, CALM, Invariant.TRIES),

@@ -55,7 +55,7 @@ from casque.state.sources import SourceFacet
 from casque.state.vigils import VigilFacet
 from casque.state.writers import WriterFacet
 from casque.storage.port import LOST, Outcome, Read, Stored, Unknown
-from casque.types import Admission, Ending, JobRecord, Missed, Schedule
+from casque.types import Admission, Ending, JobRecord, Missed, Schedule, Totals
 from simulation.world.bucket import Bucket
 from simulation.world.life import Life
 from simulation.world.line import Line
@@ -163,6 +163,17 @@ def ticks_moved_without_a_look_at_the_schedule(patch: pytest.MonkeyPatch) -> Non
         return kept
 
     patch.setattr(ticker.Ticker, "due", hasty)
+
+
+def purged_jobs_counted_as_dead(patch: pytest.MonkeyPatch) -> None:
+    """`totals` says how many jobs have died, and not how many are dead."""
+    totals = State.totals
+
+    def all_deaths(self: State, now_ms: int) -> Totals:
+        found = totals(self, now_ms)
+        return msgspec.structs.replace(found, dead=found.dead + found.purged, purged=0)
+
+    patch.setattr(State, "totals", all_deaths)
 
 
 def tries_lost_by_the_next_claim(patch: pytest.MonkeyPatch) -> None:

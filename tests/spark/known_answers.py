@@ -168,18 +168,18 @@ class _Answers:
         ]
         failed = sum(one.outcome in ("failed", "expired", "dead") for one in tries)
         retried = sum(end.attempts > 1 for _, end in ended)
-        done, dead = states.count("done"), states.count("dead")
+        done, died = states.count("done"), states.count("dead")
         return Tally(
             enqueued=sum(inside(life.created_ms, period) for life in some if not life.revived),
             finished=len(ended),
             done=done,
-            dead=dead,
+            died=died,
             cancelled=states.count("cancelled"),
             retried=retried,
             attempts=len(tries),
             failed=failed,
-            retry_rate=retried / (done + dead) if done + dead else None,
-            failure_rate=dead / (done + dead) if done + dead else None,
+            retry_rate=retried / (done + died) if done + died else None,
+            failure_rate=died / (done + died) if done + died else None,
             attempt_failure_rate=failed / len(tries) if tries else None,
             wait=spread([life.wait_ms for life, _ in ended if life.wait_ms is not None]),
             run=spread([one.ended_ms - one.claimed_ms for one in tries if one.ended_ms is not None]),

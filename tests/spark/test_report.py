@@ -143,7 +143,7 @@ def test_zones_after_the_largest_are_summed(
     assert found.fairness.zones == right.fairness.zones == len(right.zones), "all zones are compared"
     assert len(rest) > 1
     assert found.other_zones is not None
-    for name in ("enqueued", "finished", "done", "dead", "attempts", "failed"):
+    for name in ("enqueued", "finished", "done", "died", "attempts", "failed"):
         assert getattr(found.other_zones, name) == sum(getattr(one.tally, name) for one in rest), name
     assert found.other_zones.wait.sum_ms == sum(one.tally.wait.sum_ms for one in rest)
     assert found.other_zones.wait.p50_ms is not None
@@ -292,9 +292,9 @@ def test_throughput_and_failures_are_drawn_with_their_numbers(known_warehouse: M
     total = known_warehouse.answers(known_warehouse.extent).total
     html = page_of(known_warehouse, known_warehouse.extent)
     assert 'aria-label="Jobs enqueued and finished"' in html
-    assert 'aria-label="Failed attempts and dead jobs"' in html
+    assert 'aria-label="Failed attempts and jobs that died"' in html
     text = Seen(html).text
-    for count in (total.enqueued, total.finished, total.failed, total.dead):
+    for count in (total.enqueued, total.finished, total.failed, total.died):
         assert any(one.startswith(f"{count:,}, at most ") and one.endswith("per 5 min") for one in text), count
 
 

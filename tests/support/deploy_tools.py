@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "deploy-venv"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def on_path(program: str, hint: str) -> str:
@@ -24,15 +24,24 @@ def on_path(program: str, hint: str) -> str:
 
 def fetched(program: str) -> str:
     """The path of a program of `scripts/deploy-venv`, which is run when it is first needed. CI has to have it."""
-    if (bin_ := _environment()) is None:
+    if (python := _printed_by("deploy-venv")) is None:
         why = "scripts/deploy-venv could not fetch its packages"
         if os.environ.get("CI") == "true":
             pytest.fail(why)
         pytest.skip(why)
-    return str(Path(bin_) / program)
+    return str(Path(python).parent / program)
+
+
+def promtool() -> str:
+    """The path of promtool, which `scripts/promtool` fetches when it is first needed."""
+    if (found := _printed_by("promtool")) is None:
+        pytest.skip("there is no promtool: install Prometheus, or let apt-get download Debian's package `prometheus`")
+    return found
 
 
 @cache
-def _environment() -> str | None:
-    made = subprocess.run([SCRIPT], env={**os.environ, "PYTHON": sys.executable}, stdout=subprocess.PIPE, text=True)
-    return str(Path(made.stdout.strip()).parent) if made.returncode == 0 else None
+def _printed_by(script: str) -> str | None:
+    """The path that a script prints; None if it failed."""
+    environment = {**os.environ, "PYTHON": sys.executable}
+    made = subprocess.run([SCRIPTS / script], env=environment, stdout=subprocess.PIPE, text=True)
+    return made.stdout.strip() if made.returncode == 0 else None

@@ -10,7 +10,6 @@ from casque.service import EventKind
 SHOWN = {
     EventKind.BEATEN: "heartbeat",
     EventKind.ADVANCED: "progress",
-    EventKind.DIED: "dead",
     EventKind.REVIVED: "retried",
     EventKind.GATED: "gate-set",
     EventKind.ZONED: "zone-set",

@@ -43,7 +43,7 @@ COLOURS = {
     examples=[
         "casque tail file:///var/lib/orders",
         "casque tail s3://bucket/orders --from start --no-follow --json > history.jsonl",
-        "casque tail s3://bucket/orders --entrypoint send --kind dead --kind nacked",
+        "casque tail s3://bucket/orders --entrypoint send --kind died --kind nacked",
     ],
     reads_only=True,
     interrupt_is_success=True,
@@ -67,7 +67,7 @@ def tail(
             "--kind",
             "-k",
             metavar="EVENT",
-            help="Only events of this kind, such as dead, as they are shown; may be repeated.",
+            help="Only events of this kind, such as died, as they are shown; may be repeated.",
             autocompletion=complete_kinds,
         ),
     ] = None,

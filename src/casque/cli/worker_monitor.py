@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +18,10 @@ import msgspec
 
 from casque import __version__
 from casque.errors import CasqueError, InvalidInputError, NotAllowedError
+from casque.storage.metered import MeteredStore
+from casque.storage.url import is_address, open_store
 from casque.telemetry.endpoint import Endpoint, Reply
-from casque.telemetry.metrics import CONTENT_TYPE, Metrics
+from casque.telemetry.metrics import CONTENT_TYPE, SPANS, Metrics
 from casque.transport.listening import Address
 from casque.worker.hooks import JobEvent, Moment
 
@@ -27,7 +35,6 @@ KEPT_S = 10.0
 """How long a good answer holds. On a bucket, asking is a request to the store."""
 DOUBT_S = 2.0
 """How long a bad one does."""
-RUN_S = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 OUTCOMES = ("done", "failed", "crashed", "snoozed", "cancelled", "declined", "lost", "given_back", "left")
 STARTING = "the queue is not open yet"
 STOPPING = "the worker is stopping"
@@ -42,8 +49,8 @@ def parse_address(text: str) -> Address:
 class Monitor:
     """Watches a worker from within its process.
 
-    The app that the worker gets from `watched` is the app itself, with one more hook for finished jobs, and it notes
-    the queue that the worker lends it.
+    The app that the worker gets from `watched` is the app itself, with one more hook for finished jobs; it opens the
+    worker's queue with a store that counts requests, and notes the queue that the worker lends it.
     """
 
     def __init__(self, address: Address) -> None:
@@ -62,11 +69,17 @@ class Monitor:
         self._held = gauge("casque_worker_jobs_held", "Jobs that it has claimed and not settled.").of()
         self._claimed = counter("casque_worker_jobs_claimed_total", "Jobs that it has claimed.").of()
         self._jobs = counter("casque_worker_jobs_total", "Claimed jobs that it has settled, by outcome.", ("outcome",))
+        self._waits = self.metrics.histogram(
+            "casque_worker_wait_seconds",
+            "From the moment a job was due to the start of its function.",
+            ("entrypoint",),
+            bounds=SPANS,
+        )
         self._runs = self.metrics.histogram(
             "casque_worker_run_seconds",
             "How long the function of a job ran, by outcome: done or failed.",
             ("entrypoint", "outcome"),
-            bounds=RUN_S,
+            bounds=SPANS,
         )
 
     def watched(self, app: Handlers) -> Handlers:
@@ -81,6 +94,21 @@ class Monitor:
     def stopping(self) -> None:
         self._stopping = True
 
+    @asynccontextmanager
+    async def opened(self, url: Any, **opening: Any) -> AsyncIterator[Queue[bytes]]:
+        """The queue of the worker; requests to its store are counted, if there is a store."""
+        from casque import Queue
+
+        store = None
+        if isinstance(url, str) and not is_address(url):
+            url = store = MeteredStore(open_store(url, options=opening.pop("options", None)), self.metrics)
+        try:
+            async with Queue.open(url, **opening) as queue:
+                yield queue
+        finally:
+            if store is not None:
+                await store.close()
+
     @contextmanager
     def lent(self, queue: Queue[bytes]) -> Iterator[None]:
         """The worker has its queue open meanwhile."""
@@ -93,6 +121,7 @@ class Monitor:
     async def ended(self, event: JobEvent) -> None:
         """A hook: a job is done, or an attempt has failed."""
         outcome = "done" if event.error is None else "failed"
+        self._waits.of(event.context.entrypoint).observe(event.waited_s)
         self._runs.of(event.context.entrypoint, outcome).observe(event.elapsed_s)
 
     # --- What is served ---
@@ -178,6 +207,9 @@ class _WatchedApp:
         own: Mapping[Moment, Sequence[Any]] = getattr(self._app, "hooks", {})
         ends = {moment: (*own.get(moment, ()), self._monitor.ended) for moment in (Moment.COMPLETED, Moment.FAILED)}
         return {**own, **ends}
+
+    def open_queue(self, url: Any, **opening: Any) -> AbstractAsyncContextManager[Queue[bytes]]:
+        return self._monitor.opened(url, **opening)
 
     @contextmanager
     def through(self, queue: Queue[bytes]) -> Iterator[None]:

@@ -34,6 +34,8 @@ class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
     max_crashes: int | None = None
     fifo: bool = False
     tags: Sequence[str] = ()
+    id: str | None = None
+    """The id of the job, chosen by its producer; casque makes one otherwise."""
 
 
 class SpecMaker(Generic[T]):
@@ -44,10 +46,10 @@ class SpecMaker(Generic[T]):
         self._codec = codec
 
     def spec(self, job_id: str, new: NewJob[T], checked: str | None = None) -> JobSpec:
-        """`checked`: an entrypoint that was checked already."""
+        """`job_id`: for a job that has no id of its own. `checked`: an entrypoint that was checked already."""
         attempts = new.max_attempts
         return JobSpec(
-            job_id,
+            job_id if new.id is None else checks.name("id", new.id, checks.NAME_MAX),
             checked if checked is not None and new.entrypoint is checked else checks.entrypoint(new.entrypoint),
             self._codec.encode(new.payload),
             checks.priority(new.priority),
@@ -111,7 +113,7 @@ class SpecMaker(Generic[T]):
 
 
 def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
-    """True if the checks of one job hold for the other: identical values, and no time or key of its own."""
+    """True if the checks of one job hold for the other: identical values, and no time, key or id of its own."""
     return (
         one.entrypoint is other.entrypoint
         and one.priority is other.priority
@@ -122,6 +124,7 @@ def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
         and one.fifo is other.fifo
         and one.tags is other.tags
         and other.key is None
+        and other.id is None
         and other.delay is None
         and other.run_at is None
     )

@@ -1,4 +1,5 @@
 """The verbs of `SyncQueue`. Written by `make reference` from `Queue`: change that one, not this."""
+# ruff: noqa: A002  arguments have the names that they have there
 
 from __future__ import annotations
 
@@ -44,6 +45,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
         max_crashes: int | None = None,
         fifo: bool = False,
         tags: Sequence[str] = (),
+        id: str | None = None,
         request_id: str | None = None,
     ) -> SyncJob[T]:
         """Add a job; it is durable when this returns."""
@@ -62,6 +64,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
                     max_crashes=max_crashes,
                     fifo=fifo,
                     tags=tags,
+                    id=id,
                     request_id=request_id,
                 )
             ),

@@ -294,8 +294,9 @@ class State:
             delayed=self.table.ready.delayed,
             running=self.running,
             done=c.done,
-            dead=len(self.dead) + c.dead_purged,
+            dead=len(self.dead),
             cancelled=c.cancelled,
+            purged=c.dead_purged,
         )
 
     def next_due_ms(self) -> int | None:

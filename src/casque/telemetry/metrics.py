@@ -15,6 +15,8 @@ from casque.printable import printable_lines
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """From a commit to memory up to a long poll."""
+SPANS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+"""From a job that is taken at once to one that runs for hours."""
 
 Shows: TypeAlias = Callable[[tuple[str, ...]], bool]
 """Whether the numbers of these label values are part of a text."""

@@ -18,6 +18,7 @@ class Claim:
 
     __slots__ = (
         "beaten_ms",
+        "claimed_ms",
         "context",
         "ended",
         "ended_ms",
@@ -43,7 +44,7 @@ class Claim:
             token=job.token,
             headers=job.record.spec.headers,
         )
-        self.beaten_ms = now_ms
+        self.claimed_ms = self.beaten_ms = now_ms
         """When its lease was last known to be valid."""
         self.reported: Progress | None = None
         """The progress last sent to the queue."""
@@ -61,6 +62,14 @@ class Claim:
         """Whether the worker is stopping and has asked the handler to end: the job then goes back, however it ends."""
         self.left = False
         """Whether no outcome will be reported: the lease is lost, or is left to expire."""
+
+    @property
+    def waited_ms(self) -> int:
+        """From its due time to its start, or to its claim if it has not started. The queue's clock measures until the
+        claim and the worker's from then on, so the two need not agree."""
+        job = self.job.record
+        until_claim_ms = 0 if job.claimed_ms is None else max(job.claimed_ms - job.due_ms, 0)
+        return until_claim_ms + max(self.started_ms - self.claimed_ms, 0)
 
     def record_progress(self, progress: Progress) -> None:
         """Record progress from a child process."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ import msgspec
 from casque.service import Outcome, OutcomeKind
 from casque.tasks import Background
 from casque.telemetry import logger
+from casque.types import from_ms
 from casque.worker.claims import Claim
 from casque.worker.handlers import JobContext
 from casque.worker.threads import Threads
@@ -46,6 +48,10 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     context: JobContext
     """The job: id, entrypoint, attempt, headers, logger."""
+    due_at: datetime | None = None
+    """When the job became due: its `run_at`, the end of its back-off, or when it was enqueued."""
+    waited_s: float = 0.0
+    """From then to its start; for a job that was just claimed, to its claim."""
     elapsed_s: float = 0.0
     """Run time of the handler."""
     result: bytes | None = None
@@ -72,21 +78,18 @@ class Hooks:
 
     def claimed(self, claim: Claim) -> None:
         if hooks := self._table.get(Moment.CLAIMED):
-            self._call(hooks, JobEvent(context=claim.context))
+            self._call(hooks, _event(claim))
 
     def settled(self, claim: Claim, outcome: Outcome, elapsed_s: float) -> None:
         """The outcome is durable."""
         match claim.how:
             case "done":
                 if hooks := self._table.get(Moment.COMPLETED):
-                    self._call(hooks, JobEvent(context=claim.context, elapsed_s=elapsed_s, result=outcome.result))
+                    self._call(hooks, _event(claim, elapsed_s=elapsed_s, result=outcome.result))
             case "failed" | "crashed":
                 if hooks := self._table.get(Moment.FAILED):
                     final = outcome.kind is OutcomeKind.FINAL or _was_last(claim)
-                    self._call(
-                        hooks,
-                        JobEvent(context=claim.context, elapsed_s=elapsed_s, error=outcome.error, final=final),
-                    )
+                    self._call(hooks, _event(claim, elapsed_s=elapsed_s, error=outcome.error, final=final))
 
     async def close(self) -> None:
         """Wait for the hooks under way."""
@@ -114,6 +117,11 @@ class Hooks:
                 error,
                 extra={"job_id": context.job_id, "entrypoint": context.entrypoint, "attempt": context.attempt},
             )
+
+
+def _event(claim: Claim, **more: Any) -> JobEvent:
+    due_at = from_ms(claim.job.record.due_ms)
+    return JobEvent(context=claim.context, due_at=due_at, waited_s=claim.waited_ms / 1000, **more)
 
 
 def _was_last(claim: Claim) -> bool:

@@ -148,7 +148,8 @@ class Worker:
         Raises:
             CasqueError: the queue cannot be used, and a retry does not help.
         """
-        async with Queue.open(self._url, worker=self.name, **self._opening) as queue:
+        opened = getattr(self._app, "open_queue", Queue.open)
+        async with opened(self._url, worker=self.name, **self._opening) as queue:
             await self._work_on(queue, SystemClock(), system_random())
         return self.summary
 

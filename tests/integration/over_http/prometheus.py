@@ -14,6 +14,7 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge
 class Scrape(NamedTuple):
     kinds: dict[str, str]
     samples: dict[tuple[str, frozenset[tuple[str, str]]], float]
+    text: str
 
     def value(self, name: str, **labels: str) -> float:
         return self.samples[name, frozenset(labels.items())]
@@ -47,4 +48,4 @@ def scrape(text: str) -> Scrape:
             key = (name, frozenset(pairs))
             assert key not in samples, line
             samples[key] = float(value)
-    return Scrape(kinds, samples)
+    return Scrape(kinds, samples, text)

@@ -849,10 +849,10 @@ class StateAgainstModel(RuleBasedStateMachine):
         awake = [one.next_ms for one in self.model.schedules.values() if not one.paused]
         assert self.state.next_tick_ms() == min(awake, default=None)
         t = self.state.totals(self.now)
-        assert t.enqueued == t.ready + t.delayed + t.running + t.done + t.dead + t.cancelled
+        assert t.enqueued == t.ready + t.delayed + t.running + t.done + t.dead + t.cancelled + t.purged
         m = self.model
-        assert (t.enqueued, t.done, t.cancelled) == (m.enqueued, m.done, m.cancelled)
-        assert t.dead == m.purged + sum(j.state == "dead" for j in m.jobs.values())
+        assert (t.enqueued, t.done, t.cancelled, t.purged) == (m.enqueued, m.done, m.cancelled, m.purged)
+        assert t.dead == sum(j.state == "dead" for j in m.jobs.values())
         assert t.running == sum(j.state == "running" for j in m.jobs.values())
 
     @invariant()

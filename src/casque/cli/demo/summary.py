@@ -44,7 +44,7 @@ async def report_summary(
     console.print(
         f"{len(finished):,} jobs were finished in {seconds:.1f} s; commits in the queue's life: {stats.position:,}."
     )
-    console.print(f"enqueued = done + dead + cancelled + waiting: {_totals(stats.totals)}")
+    console.print(f"enqueued = done + dead + cancelled + purged + waiting: {_totals(stats.totals)}")
     console.print()
     console.print(_objects(data))
     url = data.as_uri()
@@ -131,4 +131,5 @@ def _median(times: list[float | None]) -> str:
 
 def _totals(totals: Totals) -> str:
     waiting = totals.ready + totals.delayed + totals.running
-    return f"{totals.enqueued:,} = {totals.done:,} + {totals.dead:,} + {totals.cancelled:,} + {waiting:,}"
+    parts = (totals.done, totals.dead, totals.cancelled, totals.purged, waiting)
+    return f"{totals.enqueued:,} = {' + '.join(f'{part:,}' for part in parts)}"

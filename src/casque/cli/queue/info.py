@@ -77,9 +77,11 @@ class Info(msgspec.Struct, frozen=True):
     delayed: int
     running: int
     dead: int
-    """Those that are in the queue now; if a broker was asked, those that were purged as well."""
+    """Dead now."""
     done: int
     cancelled: int
+    purged: int
+    """Dead jobs that were removed."""
     layout: str | None = None
     """None if a broker was asked, which does not say."""
     queue_id: str | None = None
@@ -94,13 +96,6 @@ class Info(msgspec.Struct, frozen=True):
     zones_with_rules: int | None = None
     ring: Ring | None = None
     """If it is a ring of shards."""
-    purged: int | None = None
-    """Dead jobs that were removed; None if a broker was asked, which counts them with the dead."""
-
-    def without_purged(self) -> Info:
-        """The counts of a bucket, where every job can be counted."""
-        dead = sum(depth.dead for depth in self.entrypoints or ())
-        return msgspec.structs.replace(self, dead=dead, purged=self.dead - dead)
 
 
 @command(
@@ -153,7 +148,7 @@ async def _read_bucket(place: QueueConfig) -> Info:
         gates=state.gates,
         zones=len(state.zone_jobs),
         zones_with_rules=len(state.rules),
-    ).without_purged()
+    )
 
 
 async def _read_ring(place: QueueConfig, parts: Parts, head: QueueHead) -> Info:
@@ -181,7 +176,7 @@ async def _read_ring(place: QueueConfig, parts: Parts, head: QueueHead) -> Info:
         zones=len({zone for state in states for zone in state.zone_jobs}),
         zones_with_rules=len({zone for state in states for zone in state.rules}),
         ring=Ring(ring.generation, ring.sizes, tuple(infos)),
-    ).without_purged()
+    )
 
 
 def depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:

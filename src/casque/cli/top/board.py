@@ -270,6 +270,8 @@ class Board:
                 self._totals["cancelled"] += 1
                 self._leave(event)
             case EventKind.PURGED:
+                self._totals["dead"] -= 1
+                self._totals["purged"] += 1
                 self._leave(event)
             case EventKind.SCHEDULED:
                 due = NextTick(fields["name"], fields["cron"], from_ms(fields["next_ms"]), fields["paused"])

@@ -17,7 +17,10 @@ from casque.printable import printable
 WIDE = 120
 """From this width on, tables stand side by side."""
 BARS = " ▁▂▃▄▅▆▇█"
-STATES = {"ready": "green", "delayed": "yellow", "running": "cyan", "dead": "bold red", "done": "", "cancelled": "dim"}
+STATES = {
+    "ready": "green", "delayed": "yellow", "running": "cyan", "dead": "bold red",
+    "done": "", "cancelled": "dim", "purged": "dim",
+}  # fmt: skip
 HEADING_LINES = 7
 SCHEDULES_SHOWN = 5
 ROWS_SHOWN = 20
@@ -75,6 +78,8 @@ def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableT
     facts.append(f"{clock_time(picture.at)} UTC", "dim")
     counts = Text(no_wrap=True, overflow="ellipsis")
     for name, style in STATES.items():
+        if name == "purged" and not picture.totals.purged:
+            continue
         counts.append(f"{name} ", "dim")
         counts.append(f"{getattr(picture.totals, name):,}   ", style)
     speeds = Text(no_wrap=True, overflow="ellipsis")

@@ -29,9 +29,8 @@ from casque.integrations.django.tasks_api import (
     TaskResultStatus,
     task_enqueued,
 )
-from casque.service import ArchivedJob, requests
+from casque.service import ArchivedJob
 from casque.settings import milliseconds
-from casque.types import from_ms
 
 CLOCKS_APART = timedelta(hours=1)
 """Clock difference between machines up to which a result is still found."""
@@ -132,12 +131,15 @@ class CasqueBackend(BaseTaskBackend):
             max_attempts=self.chosen.max_attempts,
             max_crashes=self.chosen.max_crashes,
             headers={TASK_HEADER: task.module_path},
+            id=result.id,
         )
 
     def _send(self, result: TaskResult, new: NewJob[bytes]) -> None:
         connection = self.connection()
-        created_ms = connection.wait(_enqueue(connection.queue, result.id, new))
-        set_field(result, "enqueued_at", local(from_ms(created_ms)))
+        # The request id makes it safe to repeat, and the id is known before: the result is handed out while a
+        # transaction may still be open.
+        [job] = connection.wait(connection.queue.enqueue_many([new], request_id=result.id))
+        set_field(result, "enqueued_at", local(job.created_at))
         task_enqueued.send(type(self), task_result=result)
 
     async def _find(self, queue: Queue[bytes], task_id: str) -> Job[bytes] | ArchivedJob | None:
@@ -150,13 +152,6 @@ class CasqueBackend(BaseTaskBackend):
             if (archived := await _archived(queue, task_id)) is not None or late:
                 return archived
             await self._clock.sleep(interval_ms / 4000)
-
-
-async def _enqueue(queue: Queue[bytes], task_id: str, new: NewJob[bytes]) -> int:
-    """Add a job under an id that is known before: a transaction may still be open while the result is handed out."""
-    spec = queue._new.spec(task_id, new)  # noqa: SLF001 (`enqueue` chooses the id itself)
-    [record] = await queue._service.call(requests.Enqueue((spec,), request_id=task_id))  # noqa: SLF001
-    return record.created_ms
 
 
 async def _archived(queue: Queue[bytes], task_id: str) -> ArchivedJob | None:

@@ -29,15 +29,16 @@ class Tally(msgspec.Struct, frozen=True):
     enqueued: int = 0
     finished: int = 0
     done: int = 0
-    dead: int = 0
+    died: int = 0
+    """Jobs that ran out of attempts in this time; some may have been retried or purged since."""
     cancelled: int = 0
     retried: int = 0
     attempts: int = 0
     failed: int = 0
     retry_rate: float | None = None
-    """Share of the done or dead jobs that took more than one attempt."""
+    """Share of the jobs done or died that took more than one attempt."""
     failure_rate: float | None = None
-    """Share of the done or dead jobs that died."""
+    """Share of the jobs done or died that died."""
     attempt_failure_rate: float | None = None
     """Share of the attempts that failed or whose lease expired."""
     wait: Spread = Spread()

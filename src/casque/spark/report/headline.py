@@ -79,9 +79,9 @@ def headlines(f: Figures) -> tuple[Headline, ...]:
     commits, dollars_ = (round(f.commits, 6), f.dollars) if f.costs else (None, None)
     return (
         Headline("enqueued", Unit.COUNT, t.enqueued, "jobs that were added"),
-        Headline("finished", Unit.COUNT, t.finished, "done, dead and cancelled together"),
+        Headline("finished", Unit.COUNT, t.finished, "done, died and cancelled together"),
         Headline("done", Unit.COUNT, t.done, "jobs that were acknowledged"),
-        Headline("dead", Unit.COUNT, t.dead, "jobs that ran out of attempts"),
+        Headline("died", Unit.COUNT, t.died, "jobs that ran out of attempts"),
         Headline("cancelled", Unit.COUNT, t.cancelled, "jobs that were cancelled"),
         Headline("throughput", Unit.PER_SECOND, f.throughput, "finished jobs, over the whole period"),
         Headline("wait, median", Unit.MS, t.wait.p50_ms, "from due to first claimed; half waited no longer"),
@@ -90,8 +90,8 @@ def headlines(f: Figures) -> tuple[Headline, ...]:
         Headline("run, median", Unit.MS, t.run.p50_ms, "from claimed to ended; half took no longer"),
         Headline("run, p90", Unit.MS, t.run.p90_ms, "nine of ten attempts took no longer"),
         Headline("run, p99", Unit.MS, t.run.p99_ms, "99 of 100 attempts took no longer"),
-        Headline("retry rate", Unit.SHARE, t.retry_rate, "share of done and dead jobs with more than one attempt"),
-        Headline("failure rate", Unit.SHARE, t.failure_rate, "share of done and dead jobs that died"),
+        Headline("retry rate", Unit.SHARE, t.retry_rate, "share of jobs done or died with more than one attempt"),
+        Headline("failure rate", Unit.SHARE, t.failure_rate, "share of jobs done or died that died"),
         Headline("attempts failed", Unit.SHARE, t.attempt_failure_rate, "attempts that failed or whose lease ran out"),
         Headline("waiting, most", Unit.COUNT, f.depth_max, "jobs due and not running, at the worst moment"),
         Headline("waiting at the end", Unit.COUNT, f.standing.waiting, "jobs due and not running as the period ended"),

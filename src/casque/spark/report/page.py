@@ -85,7 +85,7 @@ THROUGHPUT = (
     Column("enqueued", "tally.enqueued"),
     Column("finished", "tally.finished"),
     Column("done", "tally.done"),
-    Column("dead", "tally.dead"),
+    Column("died", "tally.died"),
     Column("cancelled", "tally.cancelled"),
     Column("attempts", "tally.attempts"),
     Column("attempts failed", "tally.failed"),
@@ -118,7 +118,7 @@ FAILING = (
     Column("failed", "tally.failed"),
     Column("share of attempts", "tally.attempt_failure_rate", percent, 1, "n bad"),
     Column("done", "tally.done"),
-    Column("dead", "tally.dead"),
+    Column("died", "tally.died"),
     Column("retry rate", "tally.retry_rate", percent),
 )
 DEAD_LETTERS = (
@@ -282,22 +282,22 @@ class View(NamedTuple):
 
 def _throughput(view: View) -> Section:
     total, rows = view.figures.total, view.figures.over_time
-    each = [("enqueued", "four", False), ("finished", "one", True), ("failed", "two", False), ("dead", "bad", True)]
+    each = [("enqueued", "four", False), ("finished", "one", True), ("failed", "two", False), ("died", "bad", True)]
     lines = []
     for name, style, filled in each:
         counted = getattr(total, name)
         most = max((getattr(row.tally, name) for row in rows), default=0)
         note = f"{number(counted)}, at most {number(most)} per {view.step}"
-        title = "attempts failed" if name == "failed" else "jobs died" if name == "dead" else name
+        title = "attempts failed" if name == "failed" else "jobs died" if name == "died" else name
         lines.append(view.line(title, style, rows, f"tally.{name}", note, empty=0, filled=filled))
     done, failed = lines[:2], lines[2:]
     failures = joined(tag("h3", "Failures"), _nothing("No attempt failed in this period."))
-    if total.failed or total.dead:
+    if total.failed or total.died:
         axis = charts.counts(failed, f"per {view.step}")
         failures = joined(
             tag("h3", "Failures"),
             _figure(
-                charts.over_time("Failed attempts and dead jobs", failed, axis, view.period, view.known_ms),
+                charts.over_time("Failed attempts and jobs that died", failed, axis, view.period, view.known_ms),
                 _legend(failed),
             ),
         )

@@ -8,7 +8,7 @@
 -- enqueued bigint: jobs enqueued in this time, finished by now or not
 -- finished bigint: jobs that finished in this time: done, dead and cancelled
 -- done bigint: jobs that were done
--- dead bigint: jobs that ran out of attempts
+-- dead bigint: jobs that finished as dead: they died in this time, and may have been retried or purged since
 -- cancelled bigint: jobs that were cancelled
 -- retried bigint: of the finished jobs, those that took more than one attempt
 -- attempts bigint: attempts that ended in this time, their jobs finished by now or not

@@ -5,7 +5,7 @@ WITH places AS (
     row_number() OVER (ORDER BY sum(finished) DESC, sum(enqueued) DESC, coalesce(zone, '')) <= :zones_max AS shown
   FROM counted GROUP BY zone
 ), sums AS (
-  SELECT dimension, key, sum(enqueued) AS enqueued, sum(finished) AS finished, sum(done) AS done, sum(dead) AS dead,
+  SELECT dimension, key, sum(enqueued) AS enqueued, sum(finished) AS finished, sum(done) AS done, sum(dead) AS died,
     sum(cancelled) AS cancelled, sum(retried) AS retried, sum(attempts) AS attempts, sum(failed) AS failed,
     sum(wait_count) AS wait_count, sum(wait_ms_sum) AS wait_ms, max(wait_ms_max) AS wait_max,
     sum(run_count) AS run_count, sum(run_ms_sum) AS run_ms, max(run_ms_max) AS run_max,
@@ -21,8 +21,8 @@ WITH places AS (
     IF(run_count > 0, kll_sketch_get_quantile_bigint(run_kll, array(0.5D, 0.9D, 0.99D)), NULL) AS run
   FROM sums
 )
-SELECT dimension, key, struct(enqueued, finished, done, dead, cancelled, retried, attempts, failed,
-    retried / nullif(done + dead, 0) AS retry_rate, dead / nullif(done + dead, 0) AS failure_rate,
+SELECT dimension, key, struct(enqueued, finished, done, died, cancelled, retried, attempts, failed,
+    retried / nullif(done + died, 0) AS retry_rate, died / nullif(done + died, 0) AS failure_rate,
     failed / nullif(attempts, 0) AS attempt_failure_rate,
     struct(wait_count AS count, wait_ms AS sum_ms, wait_ms / nullif(wait_count, 0) AS mean_ms, wait[0] AS p50_ms,
       wait[1] AS p90_ms, wait[2] AS p99_ms, wait_max AS max_ms) AS wait,

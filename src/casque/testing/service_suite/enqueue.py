@@ -77,6 +77,18 @@ class EnqueueTests:
         assert beside.spec.payload == b"third"
         assert len(await service.jobs()) == 2
 
+    async def test_an_id_may_be_chosen_and_is_free_again_when_its_job_has_finished(self, service: QueueService) -> None:
+        chosen = "mail/17 größe"
+        [there] = await service.enqueue([a_job(b"first", id=chosen)])
+        assert there.id == chosen
+        assert await service.find(chosen) == there
+        [claimed] = await service.dequeue(entrypoints=None, limit=1)
+        await service.ack(chosen, token=claimed.token)
+
+        assert await service.find(chosen) is None
+        [again] = await service.enqueue([a_job(b"second", id=chosen)])
+        assert (again.id, again.spec.payload) == (chosen, b"second")
+
     async def test_an_id_that_is_taken_is_refused_and_nothing_is_added(self, service: QueueService) -> None:
         [there] = await service.enqueue([a_job(b"first")])
         before = await service.stats()

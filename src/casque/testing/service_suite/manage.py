@@ -67,6 +67,24 @@ class ManageTests:
         assert await service.purge() == 0
         assert await service.jobs() == [waits]
 
+    async def test_dead_is_dead_now_and_all_counts_add_up(self, service: QueueService) -> None:
+        async def counts() -> tuple[int, int, int]:
+            found = (await service.stats()).totals
+            parts = (found.ready, found.delayed, found.running, found.done, found.dead, found.cancelled, found.purged)
+            assert found.enqueued == sum(parts)
+            return found.enqueued, found.dead, found.purged
+
+        retried, purged = await a_dead_job(service), await a_dead_job(service)
+        assert await counts() == (2, 2, 0)
+        await service.retry(retried.id)
+        assert await counts() == (2, 1, 0)
+        assert await service.purge() == 1
+        assert await counts() == (2, 0, 1)
+        again = await a_dead_job(service)
+        assert {job.id for job in await service.jobs(states=frozenset({JobState.DEAD}))} == {again.id}
+        assert again.id != purged.id
+        assert await counts() == (3, 1, 1)
+
     async def test_purging_may_be_for_one_zone(self, service: QueueService) -> None:
         await a_dead_job(service, zone="acme")
         await a_dead_job(service, zone="acme", entrypoint="other")

@@ -664,7 +664,7 @@ class StatsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatsResponse(_message.Message):
-    __slots__ = ("position", "enqueued", "ready", "delayed", "running", "done", "dead", "cancelled", "gate", "gates")
+    __slots__ = ("position", "enqueued", "ready", "delayed", "running", "done", "dead", "cancelled", "gate", "gates", "purged")
     class GatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -682,6 +682,7 @@ class StatsResponse(_message.Message):
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     GATE_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
+    PURGED_FIELD_NUMBER: _ClassVar[int]
     position: int
     enqueued: int
     ready: int
@@ -692,7 +693,8 @@ class StatsResponse(_message.Message):
     cancelled: int
     gate: Gate
     gates: _containers.ScalarMap[str, Gate]
-    def __init__(self, position: _Optional[int] = ..., enqueued: _Optional[int] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., running: _Optional[int] = ..., done: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., gate: _Optional[_Union[Gate, str]] = ..., gates: _Optional[_Mapping[str, Gate]] = ...) -> None: ...
+    purged: int
+    def __init__(self, position: _Optional[int] = ..., enqueued: _Optional[int] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., running: _Optional[int] = ..., done: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., gate: _Optional[_Union[Gate, str]] = ..., gates: _Optional[_Mapping[str, Gate]] = ..., purged: _Optional[int] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("states", "entrypoint", "limit", "after", "packed")

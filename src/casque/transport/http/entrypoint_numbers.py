@@ -15,7 +15,7 @@ from casque.clock import Clock
 from casque.errors import CasqueError
 from casque.service import ArchivedJob, ArchiveFilter, QueueEvent, QueueService
 from casque.service.requests import Ack, Dequeue, GiveBack, Nack, Request, Settle
-from casque.telemetry.metrics import Metrics
+from casque.telemetry.metrics import SPANS, Metrics
 from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.http.led_states import Depth, Depths, LedStates
 from casque.transport.scopes import ANYBODY, Principal, Scope
@@ -23,8 +23,6 @@ from casque.types import JobRecord
 
 A = TypeVar("A")
 
-SPANS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
-"""From a job that is taken at once to one that runs for hours."""
 NAMES_MAX = 200
 """Entrypoints with series of their own. Each is some forty series, which Prometheus keeps for good."""
 OTHERS = "(others)"

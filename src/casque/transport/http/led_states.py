@@ -66,16 +66,6 @@ class LedStates:
         self._next_s = 0.0
 
     @property
-    def dead(self) -> int:
-        """Jobs that are dead now."""
-        return sum(len(state.dead) for state in self._led())
-
-    @property
-    def purged(self) -> int:
-        """Dead jobs that were purged, since the queue was made."""
-        return sum(state.counters.dead_purged for state in self._led())
-
-    @property
     def unarchived(self) -> int:
         """Finished jobs that are not in the archive yet."""
         return sum(len(state.facets.finished.pending) for state in self._led())

@@ -100,15 +100,11 @@ class Gauges:
                 family.forget()
             return
         totals = stats.totals
-        for state in ("ready", "delayed", "running"):
+        for state in ("ready", "delayed", "running", "dead"):
             self._jobs.of(state).value = getattr(totals, state)
-        for state in ("done", "cancelled"):
+        for state in ("done", "cancelled", "purged"):
             self._finished.of(state).value = getattr(totals, state)
         self._enqueued.of().value = totals.enqueued
-        if self._entrypoints is not None:
-            # `totals.dead` includes purged jobs, as its sum has to be that of all jobs ever enqueued.
-            self._jobs.of("dead").value = self._entrypoints.states.dead
-            self._finished.of("purged").value = self._entrypoints.states.purged
 
     async def _look_inside(self, stats: Stats | None) -> None:
         self.depths = None
