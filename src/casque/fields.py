@@ -301,16 +301,6 @@ def gained(job: Any) -> dict[str, Any]:
     return {name: value for name, default in _GAINED if (value := getattr(job, name)) != default}
 
 
-def gained_columns(jobs: Sequence[Any]) -> dict[str, list[Any]]:
-    """The gained fields of many jobs, in any of their forms, as columns: null for a list without elements."""
-    return {
-        name: [getattr(job, name) or None for job in jobs]
-        if isinstance(default, tuple)
-        else [getattr(job, name) for job in jobs]
-        for name, default in _GAINED
-    }
-
-
 def shown(value: Any) -> str:
     """A value as people read it, in one line."""
     if isinstance(value, tuple):

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from casque.errors import InvalidInputError
 from casque.spark import warehouse_reference
-from casque.spark.models import models, own_models, parse
+from casque.spark.models import ddl, models, own_models, parse
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -22,7 +22,7 @@ def test_the_reference_is_what_the_sql_files_say() -> None:
 @pytest.mark.parametrize("table", models())
 def test_the_columns_are_what_spark_understands(spark: SparkSession, table: str) -> None:
     model = models()[table]
-    columns = spark.createDataFrame([], model.ddl).dtypes
+    columns = spark.createDataFrame([], ddl(model.types)).dtypes
     assert columns == [(name, column.type) for name, column in model.columns.items()]
     assert columns[0] == ("date", "date")
     assert {*model.unique, model.time} <= set(model.columns)

@@ -6,7 +6,6 @@ Nothing here writes, claims, or calls a broker. Needs `pyarrow`, which `import c
 
 from __future__ import annotations
 
-from casque.scan.planning import Chosen
 from casque.scan.scan import Scan
 from casque.scan.shards import Point, Positions
 from casque.scan.splits import (
@@ -25,7 +24,6 @@ __all__ = [
     "COLUMNS",
     "ArchiveObject",
     "ArchiveSplit",
-    "Chosen",
     "DocumentSplit",
     "EventsSplit",
     "Extent",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,6 @@ from casque.scan.tables import COLUMNS, Table
 from casque.state import Added, Event, Ringed, Watched
 from casque.state.events import subject
 from casque.types import JobSpec
-
-Commit: TypeAlias = Segment
-"""Events of one commit, in their order."""
 
 _RENAMED = {"due_ms": "due_at", "added": "count"}
 _OF_COMMIT = {"shard", "position", "index", "at", "epoch", "writer", "batch"}
@@ -72,7 +69,7 @@ class EventColumns:
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
-        self._segments: list[Commit] = []
+        self._segments: list[Segment] = []
         self.rows = 0
         """Number of events added."""
 

@@ -29,8 +29,6 @@ from casque.storage.port import Store, Stored
 LOOKED_AT_MAX = 4_096
 """Segments above the archive that one call scans. A queue that only fills up has many, and the next call continues
 from there."""
-OBJECTS_AHEAD = 8
-"""Objects that a task reads ahead."""
 
 
 class Horizon(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from casque.scan.splits import DocumentSplit, JobsSplit
 from casque.scan.tables import Table, arrow_schema
 from casque.types import JobRecord
 
-_RECORD = {
+OF_RECORD = {
     "created_at": "created_ms",
     "due_at": "due_ms",
     "sequence": "sequence",
@@ -27,6 +27,7 @@ _RECORD = {
     "error": "error",
     "crashes": "crashes",
 }
+"""Columns that the queue fills, and the fields of a record that they come from. The others come from the job's spec."""
 
 
 def job_batches(
@@ -50,6 +51,6 @@ def _array(name: str, records: Sequence[JobRecord], specs: Specs, split: JobsSpl
         return column([state_at(job, split.now_ms).value for job in records], wanted)
     if name == "tries":
         return attempt_lists(each(name, records), wanted)
-    if name not in _RECORD:
+    if name not in OF_RECORD:
         return specs.column(name, wanted)
-    return column(each(_RECORD[name], records), wanted)
+    return column(each(OF_RECORD[name], records), wanted)

@@ -9,8 +9,6 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import TypeVar
 
-import msgspec
-
 from casque import checks
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
@@ -44,26 +42,11 @@ SEGMENTS_MAX = 1_000
 OBJECTS_MAX = 64
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on what a caller needs: commits outside are not read, and may be gone."""
-
-    after: int | None = None
-    upto: int | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    shards: frozenset[int] | None = None
-    """Only these shards of a ring; None for all."""
-
-
-EVERYTHING = Chosen()
-
-
 async def plan_events(
     bucket: Bucket,
     *,
     start: int | datetime | None,
     end: int | datetime | None,
-    chosen: Chosen,
     splits: int | None,
     skew_ms: int,
 ) -> list[EventsSplit]:
@@ -71,16 +54,15 @@ async def plan_events(
     assert head.queue_id is not None
     floor, last = head.floor, await bucket.end(head)
     first, upto = floor, last
-    since_ms, until_ms = _time("since", chosen.since), _time("until", chosen.until)
+    since_ms = until_ms = None
     if isinstance(start, datetime):
-        since_ms = _later(since_ms, checks.moment_ms("from", start))
+        since_ms = checks.moment_ms("from", start)
     elif start is not None:
         first = _known("from", checks.position("from", start), head, last)
     if isinstance(end, datetime):
-        until_ms = _earlier(until_ms, checks.moment_ms("to", end))
+        until_ms = checks.moment_ms("to", end)
     elif end is not None:
         upto = _known("to", checks.position("to", end), head, last)
-    first, upto = max(first, chosen.after or 0), min(upto, last if chosen.upto is None else chosen.upto)
     if since_ms is not None and first < upto:
         # Every commit before this one was made at most `skew` after it, and so before this moment.
         first = max(first, await bucket.crossing(since_ms - skew_ms, floor, last))
@@ -275,14 +257,6 @@ def _text(ms: int) -> str:
 
 def _time(name: str, moment: datetime | None) -> int | None:
     return None if moment is None else checks.moment_ms(name, moment)
-
-
-def _later(one: int | None, other: int) -> int:
-    return other if one is None else max(one, other)
-
-
-def _earlier(one: int | None, other: int) -> int:
-    return other if one is None else min(one, other)
 
 
 def _known(name: str, position: int, head: LogHead, last: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
@@ -16,7 +16,6 @@ from casque.environment import Environment
 from casque.errors import InvalidInputError
 from casque.scan import planning
 from casque.scan.bucket import Bucket
-from casque.scan.planning import EVERYTHING, Chosen
 from casque.scan.reading import read_split, table_of
 from casque.scan.shards import Buckets, Point, Share, with_ring_numbers
 from casque.scan.splits import ArchiveObject, ArchiveSplit, EventsSplit, Extent, Split, Taken
@@ -123,11 +122,9 @@ class Scan:
         *,
         splits: int | None = None,
         clock_skew: timedelta = CLOCK_SKEW,
-        shards: Collection[int] | None = None,
     ) -> list[Split]:
         """Unfinished and dead jobs: now, after a commit, or at a time. On a ring, each shard is pinned at one moment;
-        the
-        moments may differ between shards.
+        the moments may differ between shards.
 
         Raises:
             NoHistoryError: `as_of` of a queue that has the document layout.
@@ -138,8 +135,7 @@ class Scan:
         return self._planned(
             lambda bucket, share: planning.plan_jobs(
                 bucket, share.point("asOf", as_of), splits=share.splits(splits), skew_ms=skew_ms
-            ),
-            shards,
+            )
         )
 
     def plan_events(
@@ -147,7 +143,6 @@ class Scan:
         *,
         start: Point | None = None,
         end: Point | None = None,
-        chosen: Chosen = EVERYTHING,
         splits: int | None = None,
         clock_skew: timedelta = CLOCK_SKEW,
     ) -> list[EventsSplit]:
@@ -155,8 +150,7 @@ class Scan:
 
         Without a start, from the oldest that is left; without an end, up to now. By time, events are filtered one by
         one, so that adjacent spans neither share nor lose any. Objects are skipped if they cannot hold a matching
-        event, assuming that the clocks of all committers agree to within `clock_skew`. `chosen` is for callers that
-        need only a part, and do not care whether the rest still exists.
+        event, assuming that the clocks of all committers agree to within `clock_skew`.
 
         Raises:
             NoHistoryError: the queue has the document layout.
@@ -169,11 +163,9 @@ class Scan:
                 bucket,
                 start=share.point("from", start),
                 end=share.point("to", end),
-                chosen=chosen,
                 splits=share.splits(splits),
                 skew_ms=skew_ms,
-            ),
-            chosen.shards,
+            )
         )
 
     def plan_archive(
@@ -182,17 +174,13 @@ class Scan:
         table: Table = Table.ARCHIVE,
         since: datetime | None = None,
         until: datetime | None = None,
-        after: int = 0,
-        upto: int | None = None,
         start: Point | None = None,
         end: Point | None = None,
         splits: int | None = None,
-        shards: Collection[int] | None = None,
     ) -> list[ArchiveSplit]:
-        """Jobs that finished in a time span (`until` is exclusive), and after one position and up to another: `start`
-        and `end` are points of the whole queue, `after` and `upto` hold for every shard.
+        """Jobs that finished in a time span (`until` is exclusive), and after one position and up to another.
 
-        Reads only complete archived ranges, and ranges never overlap: every finish appears once. A time or an `upto` in
+        Reads only complete archived ranges, and ranges never overlap: every finish appears once. A time or an `end` in
         the future is allowed.
         """
         return self._planned(
@@ -201,11 +189,10 @@ class Scan:
                 table,
                 since=since,
                 until=until,
-                after=max(after, share.position("from", start) or 0),
-                upto=min((one for one in (upto, share.position("to", end)) if one is not None), default=None),
+                after=share.position("from", start) or 0,
+                upto=share.position("to", end),
                 splits=share.splits(splits),
-            ),
-            shards,
+            )
         )
 
     # --- In steps, for readers that follow a table ---
@@ -296,8 +283,8 @@ class Scan:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
-    def _planned(self, plan: Callable[[Bucket, Share], Awaitable[list[S]]], shards: Collection[int] | None) -> list[S]:
-        found = self._run(lambda buckets: buckets.each(plan, shards))
+    def _planned(self, plan: Callable[[Bucket, Share], Awaitable[list[S]]]) -> list[S]:
+        found = self._run(lambda buckets: buckets.each(plan))
         return [split for shard, splits in found.items() for split in of_shard(splits, shard)]
 
     def _run(self, call: Callable[[Buckets], Awaitable[R]]) -> R:

@@ -6,7 +6,7 @@ A queue is first read as if there were no rings; only one that refuses because i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -108,11 +108,9 @@ class Buckets:
         """The current root."""
         return decode_ring((await self.of(None).find()).body)
 
-    async def each(
-        self, ask: Callable[[Bucket, Share], Awaitable[R]], only: Collection[int] | None = None
-    ) -> dict[int | None, R]:
-        """The queue's answer under None; or the answers of its shards, or of some. Includes shards that are no longer
-        part of the ring: their history is the ring's."""
+    async def each(self, ask: Callable[[Bucket, Share], Awaitable[R]]) -> dict[int | None, R]:
+        """The queue's answer under None; or the answers of its shards. Includes shards that are no longer part of the
+        ring: their history is the ring's."""
         if not self._is_ring:
             try:
                 return {None: await ask(self.of(None), Share())}
@@ -130,8 +128,7 @@ class Buckets:
             async with room:
                 return await ask(self.of(shard), Share(shard, head.shards))
 
-        asked = [shard for shard in range(head.shards) if only is None or shard in only]
-        return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
+        return dict(enumerate(await asyncio.gather(*map(one, range(head.shards)))))
 
     async def _is_one(self) -> bool:
         return read_layout(KEY, (await self.of(None).find()).body).layout == RING

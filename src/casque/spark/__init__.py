@@ -6,9 +6,10 @@ and on the executors. All code that an executor runs is importable there.
 
 Layout: `source.py` is the entry point for Spark. Reading: `options`, `reader`, `arrow`, and for streams
 `stream`, `offsets`, all on top of `casque.scan`. Writing: `write_options`, `columns`, `sink`, `stream_sink`,
-`admitting`. The pipeline: `pipeline` runs `tasks`, `bronze`, `silver`, `combine`, `gold` and `requests` into
-a `warehouse` (`tables`, `parquet`, `store_ref`, `groups`, `sketch`, `sketch_arrays`, `delta`). `report/` makes the
-page, `work/` runs jobs on executors, `replaying` enqueues again. `session`, `java` and `doctor` are for starting.
+`admitting`. The pipeline: `pipeline` makes the tables of `models`, whose queries are in `sql/`, in a `warehouse`
+(`table_log` with `delta` and `iceberg`, `files`, `bucket_files`, `upkeep`); `follower` runs it as a stream,
+`expectations` checks rows, `lineage` reports runs. `report/` makes the page, `work/` runs jobs on executors,
+`replaying` enqueues again. `session`, `java` and `doctor` are for starting.
 """
 
 from __future__ import annotations

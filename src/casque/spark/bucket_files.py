@@ -149,15 +149,8 @@ async def _read(store: Store, key: str, columns: Mapping[str, str]) -> Any:
         raise CorruptQueueError(
             key, "this file of the warehouse is gone. If it was replaced while it was read, read again"
         )
-    source = pq.ParquetFile(pa.BufferReader(body))
-    there = set(source.schema_arrow.names)
-    rows = source.read(columns=[name for name in columns if name in there])
-    schema = arrow_schema(dict(columns))
-    arrays = [
-        rows.column(field.name).cast(field.type) if field.name in there else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(arrays, schema=schema)
+    # Columns that an older file lacks are null.
+    return pq.read_table(pa.BufferReader(body), schema=arrow_schema(dict(columns)))
 
 
 # --- The answer of a write, which its driver reads ---

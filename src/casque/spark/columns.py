@@ -73,7 +73,6 @@ NAMING = ("id", "key", "entrypoint", "zone")
 """Columns by which a refusal names a row. Others may hold what belongs in no log."""
 
 _encoder = msgspec.json.Encoder()
-Convert = Callable[[Any], list[Any]]
 
 
 class JobColumns:

@@ -71,10 +71,6 @@ class Model(msgspec.Struct, frozen=True):
         return {name: column.type for name, column in self.columns.items()}
 
     @property
-    def ddl(self) -> str:
-        return ddl(self.types)
-
-    @property
     def query(self) -> str:
         """The documented columns, in their order and types."""
         columns = ", ".join(f"CAST(`{name}` AS {column.type}) AS `{name}`" for name, column in self.columns.items())

@@ -30,7 +30,7 @@ KEEP = timedelta(days=7)
 """For how long replaced files are kept: they belong to older versions of their table, and may still be read."""
 
 
-def keep_small(spark: SparkSession, warehouse: Warehouse, snapshot: Snapshot, *, keep: timedelta = KEEP) -> Snapshot:
+def keep_small(spark: SparkSession, warehouse: Warehouse, snapshot: Snapshot) -> Snapshot:
     """After a run. If another run is faster, the rest is left to the next one."""
     merged = [name for name in GROWING if _merge(spark, warehouse, warehouse.log(name))]
     now_ms = warehouse.now_ms()
@@ -48,7 +48,7 @@ def keep_small(spark: SparkSession, warehouse: Warehouse, snapshot: Snapshot, *,
         return warehouse.snapshot()
     if sweep:
         for name in root.tables:
-            warehouse.log(name).sweep(keep)
+            warehouse.log(name).sweep(KEEP)
     return snapshot
 
 

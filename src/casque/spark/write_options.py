@@ -220,32 +220,14 @@ def _moment(value: str) -> int:
     return checks.moment_ms("run_at", moment)
 
 
-def _attempts(value: str) -> int:
-    number = _whole("max_attempts", value, 1)
-    assert number is not None
-    return number
-
-
-def _crashes(value: str) -> int:
-    number = _whole("max_crashes", value, 1)
-    assert number is not None
-    return number
-
-
-def _priority(value: str) -> int:
-    number = _whole("priority", value, -(2**63))
-    assert number is not None
-    return number
-
-
 _CONSTANTS: dict[str, Callable[[str], Any]] = {
     "entrypoint": checks.entrypoint,
-    "priority": _priority,
+    "priority": lambda value: _whole("priority", value, -(2**63)),
     "zone": lambda value: checks.name("zone", value, checks.NAME_MAX),
     "run_at": _moment,
     "headers": _headers,
-    "max_attempts": _attempts,
-    "max_crashes": _crashes,
+    "max_attempts": lambda value: _whole("max_attempts", value, 1),
+    "max_crashes": lambda value: _whole("max_crashes", value, 1),
     "fifo": lambda value: flag("fifo", value),
 }
 _READERS: dict[str, Callable[[str, str], Any]] = {

@@ -118,7 +118,7 @@ class Caller:
                 self._rows.append(rows)
             shift.outcomes[places.start : places.stop] = outcomes
 
-    def halt(self, shift: Shift, jobs: Sequence[JobRecord]) -> None:
+    def halt(self) -> None:
         """Handlers cannot be interrupted."""
 
     def close(self) -> None:

@@ -85,7 +85,7 @@ class Crew:
         if claims:
             self._loop.run(self._run(shift, claims, handlers))
 
-    def halt(self, shift: Shift, jobs: Sequence[JobRecord]) -> None:  # noqa: ARG002  as every team
+    def halt(self) -> None:
         if self._loop_runner is not None:
             self._loop_runner.halt_soon()
 

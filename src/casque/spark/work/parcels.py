@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from casque.arrow_types import arrow_type
 from casque.client.job import Job
-from casque.fields import GAINED, gained_columns
+from casque.fields import GAINED
+from casque.scan.arrays import MS, column, each
+from casque.scan.job_columns import OF_RECORD
 from casque.service import Outcome, is_silent_ack
 from casque.types import JobRecord
 
 T = TypeVar("T")
 
-MOMENT = pa.timestamp("ms", tz="UTC")
 JOBS = pa.schema(
     [
         ("id", pa.string()),
@@ -32,9 +33,9 @@ JOBS = pa.schema(
         ("token", pa.int64()),
         ("attempts", pa.int32()),
         ("priority", pa.int64()),
-        ("created_at", MOMENT),
-        ("due_at", MOMENT),
-        ("claimed_at", MOMENT),
+        ("created_at", MS),
+        ("due_at", MS),
+        ("claimed_at", MS),
         ("max_attempts", pa.int64()),
         ("key", pa.string()),
         ("zone", pa.string()),
@@ -102,33 +103,10 @@ def _large(parcel: bytes) -> bytes:
 
 def jobs_table(records: Sequence[JobRecord]) -> pa.Table:
     """The jobs as columns."""
-    specs = [record.spec for record in records]
-    headers = [spec.headers for spec in specs]
-    if any(headers):
-        packed_headers = pa.array(
-            [None if one is None else list(one.items()) for one in headers], JOBS.field("headers").type
-        )
-    else:
-        packed_headers = pa.nulls(len(specs), JOBS.field("headers").type)
+    specs = each("spec", records)
     columns = [
-        pa.array([spec.id for spec in specs], pa.string()),
-        pa.array([spec.entrypoint for spec in specs], pa.string()),
-        pa.array([spec.payload for spec in specs], pa.binary()),
-        pa.array([record.token for record in records], pa.int64()),
-        pa.array([record.attempts for record in records], pa.int32()),
-        pa.array([spec.priority for spec in specs], pa.int64()),
-        pa.array([record.created_ms for record in records], pa.int64()).cast(MOMENT),
-        pa.array([record.due_ms for record in records], pa.int64()).cast(MOMENT),
-        pa.array([record.claimed_ms for record in records], pa.int64()).cast(MOMENT),
-        pa.array([spec.max_attempts for spec in specs], pa.int64()),
-        pa.array([spec.key for spec in specs], pa.string()),
-        pa.array([spec.zone for spec in specs], pa.string()),
-        packed_headers,
-        pa.array([record.error for record in records], pa.string()),
-        pa.array([record.sequence for record in records], pa.int64()),
-        pa.array([spec.max_crashes for spec in specs], pa.int64()),
-        pa.array([record.crashes for record in records], pa.int64()),
-        *(pa.array(values, JOBS.field(name).type) for name, values in gained_columns(specs).items()),
+        column(each(OF_RECORD[one.name], records) if one.name in OF_RECORD else each(one.name, specs), one.type)
+        for one in JOBS
     ]
     return pa.table(columns, schema=JOBS)
 

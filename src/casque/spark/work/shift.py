@@ -135,7 +135,7 @@ class Team(Protocol):
 
     def work(self, shift: Shift, jobs: Sequence[JobRecord]) -> None: ...
 
-    def halt(self, shift: Shift, jobs: Sequence[JobRecord]) -> None:
+    def halt(self) -> None:
         """The time is up: start nothing more. Called from the main thread, after `shift.stop()`."""
         ...
 
@@ -268,7 +268,7 @@ class Shifts:
         while not call.over.wait(self._pause_s()):
             if self._left_s() <= 0:
                 shift.stop()
-                self._team.halt(shift, jobs)
+                self._team.halt()
                 self._stuck = not call.over.wait(HALT_S)
                 break
             if shift.begun > begun:
