@@ -212,6 +212,8 @@ class _Script:
         self._specs: dict[str, JobSpec] = {}
         self._created: dict[str, int] = {}
         self._due: dict[str, int] = {}
+        self._lost: set[str] = set()
+        """Jobs that have lost a worker: they go to the back when they lose another."""
         self._attempts: dict[str, int] = {}
         self._error: dict[str, str] = {}
         self._states: dict[str, JobState] = {}
@@ -449,7 +451,9 @@ class _Script:
             self._commits.append(Commit(now_ms, "expire", (*last.jobs, job.id)))
         else:
             self._committed("expire", job.id)
-        self._fail(job.id, "expired", LEASE_RAN_OUT, now_ms + 1, JobState.READY)
+        place_ms = self._due[job.id] if job.id not in self._lost else now_ms + 1
+        self._lost.add(job.id)
+        self._fail(job.id, "expired", LEASE_RAN_OUT, place_ms, JobState.READY)
 
     # --- The books ---
 

@@ -648,6 +648,22 @@ class _Step:
             self._check_expired(old, ended_ms)
             self._check_left_alone(old, ended_ms)
             self._check_tried(old, new, Ending.CRASHED if counts_crashes else Ending.EXPIRED)
+            self._check_place(old, new, ended_ms)
+
+    def _check_place(self, old: JobRecord, new: JobRecord, ended_ms: int) -> None:
+        """Where a job waits whose worker was lost, unless more happened to it in this commit."""
+        h = self._h
+        if (new.state, new.token) != (JobState.READY, old.token) or h.concerning(old.id, Verb.RETRY):
+            return
+        lost = [tried for tried in old.tries if tried.how is not Ending.FAILED]
+        place_ms = ended_ms + 1 if lost else old.due_ms
+        h.demand(
+            new.due_ms == place_ms,
+            Invariant.PLACE,
+            lambda: (
+                f"job {old.id[:8]} lost its worker after {len(lost)} others, and is due at {new.due_ms}, not {place_ms}"
+            ),
+        )
 
     def _was_failed_unread(self, old: JobRecord, new: JobRecord) -> bool:
         """Whether the queue itself failed it, because its payload is gone. Each time it says the same."""

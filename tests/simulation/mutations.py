@@ -383,6 +383,16 @@ def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reaper, "due", lambda self, state: ())
 
 
+def jobs_go_to_the_back_with_their_first_worker(patch: pytest.MonkeyPatch) -> None:
+    """As it was: a thousand waiting jobs come before one whose worker was killed."""
+    patch.setattr(leases, "keeps_place", lambda job: False)
+
+
+def jobs_keep_their_place_whatever_they_kill(patch: pytest.MonkeyPatch) -> None:
+    """One that kills its worker is handed to the next worker at once, until none is left."""
+    patch.setattr(leases, "keeps_place", lambda job: True)
+
+
 def priorities_ignored(patch: pytest.MonkeyPatch) -> None:
     def push(self: Lane, record: JobRecord, stamp: int) -> None:
         self.live += 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from casque.service.requests import RequeueStale
 from casque.state.commands import Expire, ObservedZone
-from casque.state.events import Died, Expired, ZoneExpired
+from casque.state.events import Crashed, Died, Expired, ZoneExpired
 from casque.state.facet import Methods
 from casque.state.job_life import LEASE_RAN_OUT
 from casque.state.settling import crash, is_exhausted
@@ -58,11 +60,20 @@ def requeue_stale(state: State, c: RequeueStale, now_ms: int) -> int:
 
 def end_lease(state: State, job: JobRecord, now_ms: int) -> None:
     if job.spec.max_crashes is not None:
-        state.happen(crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
+        crashed = crash(job, LEASE_RAN_OUT, None, None, now_ms)
+        if isinstance(crashed, Crashed) and keeps_place(job):
+            crashed = msgspec.structs.replace(crashed, due_ms=job.due_ms)
+        state.happen(crashed, now_ms)
     elif is_exhausted(job):
         state.happen(Died(job.spec.id, job.token, LEASE_RAN_OUT, Ending.EXPIRED), now_ms)
     else:
-        state.happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
+        state.happen(Expired(job.spec.id, job.token, job.due_ms if keeps_place(job) else now_ms + 1), now_ms)
+
+
+def keeps_place(job: JobRecord) -> bool:
+    """Whether this is the first worker that it loses. That is most often the worker's misfortune; a job that loses a
+    second one may be the cause, and goes behind those that wait, so that it does not take all workers in turn."""
+    return all(tried.how is Ending.FAILED for tried in job.tries)
 
 
 def leased(state: State, subject: str, *, is_zone: bool) -> JobRecord | ZoneLease | None:

@@ -393,14 +393,18 @@ class Model:
                         continue
                     held = self.jobs.get(seen.job_id)
                     if held and held.state == "running" and (held.token, held.beat) == (seen.token, seen.beat_ms):
+                        keeps_place = all(tried[2] == "failed" for tried in held.tries)
                         if held.spec.max_crashes:
+                            place = held.due
                             self.crash(held, now, LEASE_RAN_OUT, 0)
+                            if keeps_place and held.state != "dead":
+                                held.due = place
                             n += 1
                             continue
                         exhausted = held.spec.max_attempts is not None and held.attempts >= held.spec.max_attempts
                         held.tried(now, "expired", LEASE_RAN_OUT)
                         held.state, held.beat = ("dead" if exhausted else "ready"), None
-                        if not exhausted:
+                        if not exhausted and not keeps_place:
                             held.due = now + 1
                         n += 1
                 return n, True
