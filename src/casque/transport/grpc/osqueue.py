@@ -1,7 +1,7 @@
 """`osqueue.v1.QueueService`: clients of osqueue work against casque unchanged.
 
 Its jobs live under one entrypoint. casque keeps osqueue's guarantees: first in, first out; a claim that finds nothing
-returns at once; a job whose worker is silent for 30 seconds goes to another worker, without a limit on attempts,
+returns at once; a job whose worker is silent for too long goes to another worker, without a limit on attempts,
 because osqueue has no dead jobs. Only the worker that holds a job can call Heartbeat and Complete for it.
 """
 
