@@ -122,7 +122,7 @@ class _Grpc(GrpcServer):
     """The real services on a simulated transport."""
 
     def __init__(self, life: Life, *args: Any, **options: Any) -> None:
-        super().__init__(*args, osqueue_lease_ms=LEASE_MS, **options)
+        super().__init__(*args, **{**options, "osqueue_lease_ms": LEASE_MS})
         self._life = life
 
     def _transport(self) -> grpc.aio.Server:

@@ -66,6 +66,8 @@ class QueueSettings:
     """Payloads of more bytes than this are refused."""
     ticks: bool = True
     """Whether this process handles due schedules. At least one process that has the queue open should."""
+    osqueue_timeout: timedelta = timedelta(seconds=30)
+    """At a broker: how long a client of osqueue may send no heartbeat before its job is given to another one."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -153,6 +155,7 @@ class SettingsChanges(TypedDict, total=False):
     payload_max: int
     blob_max: int
     ticks: bool
+    osqueue_timeout: timedelta
 
 
 def _check_span(name: str, value: Any) -> None:

@@ -478,7 +478,9 @@ async def test_a_watched_health_ends_with_the_server() -> None:
         assert (await watching.read()).status == health_pb2.HealthCheckResponse.SERVING
         await server.stop(5)
         assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-        assert await watching.read() is grpc.aio.EOF
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await watching.read()
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_program_can_ask_the_server_for_its_services() -> None:

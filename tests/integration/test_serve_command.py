@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 import trustme
@@ -29,6 +30,7 @@ from casque.cli.process import on_stop_signal
 from casque.client.queue import DEFAULTS
 from casque.errors import InvalidInputError
 from casque.transport import tokenfile
+from casque.transport.grpc import osqueue_v1_pb2
 from casque.transport.scopes import Scope
 from tests.support.servers import Server
 
@@ -70,13 +72,14 @@ class Serving:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Serving]:
+def serving(*arguments: str, cwd: Path | None = None) -> Iterator[Serving]:
     process = subprocess.Popen(
         [sys.executable, "-m", "casque.cli", "serve", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "200"},
+        cwd=cwd,
     )
     try:
         yield Serving(process)
@@ -169,6 +172,25 @@ async def test_a_broker_with_mutual_tls_and_tokens_lets_in_who_has_both(tmp_path
         assert broker.end()[0] == 0
 
 
+@pytest.mark.parametrize("how", ["flag", "file"])
+async def test_clients_of_osqueue_may_be_silent_for_as_long_as_the_broker_says(tmp_path: Path, how: str) -> None:
+    where = tmp_path / "queue"
+    (tmp_path / "casque.toml").write_text(f'url = "{where.as_uri()}"\nsettings.osqueue_timeout = 77\n')
+    asked = [where.as_uri(), "--osqueue-timeout", "77"] if how == "flag" else []
+    with serving(*asked, *FREE, "--no-http", cwd=tmp_path) as broker:
+        port = broker.until(r"grpc +127\.0\.0\.1:(\d+)$")[1]
+        broker.until("role +leader")
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            service = "/osqueue.v1.QueueService"
+            push = osqueue_v1_pb2.PushRequest(data=b"1").SerializeToString()
+            await channel.unary_unary(f"{service}/Push")(push)
+            await channel.unary_unary(f"{service}/Claim")(osqueue_v1_pb2.ClaimRequest().SerializeToString())
+        async with Queue.open(f"grpc://127.0.0.1:{port}") as queue:
+            [job] = await queue.jobs()
+        assert broker.end()[0] == 0
+    assert job.lease == timedelta(seconds=77)
+
+
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_metrics_and_readiness_want_a_token_if_they_are_guarded(tmp_path: Path, guarded: bool) -> None:
     made = datetime(2026, 2, 15, tzinfo=UTC)
@@ -226,6 +248,8 @@ def certificates(directory: Path) -> ClientTlsFiles:
         (["--lease", "nan"], "--leader-lease must be more than 0"),
         (["--lease", "3"], "at least twice the heartbeat"),
         (["--drain", "inf"], "--drain must be"),
+        (["--osqueue-timeout", "0"], "--osqueue-timeout must be more than 0"),
+        (["--setting", "osqueue_timeout=0"], "osqueue_timeout must be"),
         (["--setting", "retention"], "NAME=VALUE"),
         (["--setting", "retentoin=60"], "did you mean 'retention'"),
         (["--setting", "retention=soon"], "a number, of seconds"),

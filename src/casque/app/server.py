@@ -20,7 +20,7 @@ from casque.environment import Environment
 from casque.errors import InvalidInputError, NoLeaderError
 from casque.ring.broker import RingBroker
 from casque.service import QueueService, Role, ShardService, Standing, Stats
-from casque.settings import BrokerSettings, QueueSettings
+from casque.settings import BrokerSettings, QueueSettings, milliseconds
 from casque.storage.port import Stored, locate, place_of
 from casque.telemetry import logger
 from casque.telemetry.metrics import Metrics
@@ -234,6 +234,7 @@ class BrokerServer:
             peers=admit_peers(options.tokens, options.limits),
             limits=options.grpc_limits,
             max_attempts=options.queue.max_attempts,
+            osqueue_lease_ms=milliseconds(options.queue.osqueue_timeout),
             clock=self._env.clock,
             rng=self._env.rng,
         )

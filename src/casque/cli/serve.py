@@ -135,6 +135,15 @@ def serve(
         ),
     ] = 8,
     drain: Annotated[float, typer.Option("--drain", metavar="SECONDS", help="How long a clean stop may take.")] = 30,
+    osqueue_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--osqueue-timeout",
+            metavar="SECONDS",
+            help="How long a client of osqueue may send no heartbeat before its job goes to another one.",
+            show_default="30",
+        ),
+    ] = None,
     setting: Settings = None,
     limit: Annotated[
         list[str] | None,
@@ -179,7 +188,7 @@ def serve(
             http_limits=HttpLimits.parse(http_limit or []),
             layout=layout.value,
             store_options=place.options,
-            queue=settings_from(setting or [], place.changes()),
+            queue=_queue_settings(setting or [], place.changes(), osqueue_timeout),
             broker=BrokerSettings(heartbeat=_span("--heartbeat", heartbeat), lease=_span("--leader-lease", lease)),
             drain=_span("--drain", drain),
             limits=limits,
@@ -372,6 +381,12 @@ def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:
 def settings_from(pairs: list[str], others: SettingsChanges | None = None) -> QueueSettings:
     """`["retention=3600", "archive=false"]` as settings; they win over others. Raises InvalidInputError."""
     return DEFAULTS.with_changes({**(others or {}), **parse_settings(pairs)})
+
+
+def _queue_settings(pairs: list[str], others: SettingsChanges, osqueue_timeout: float | None) -> QueueSettings:
+    if osqueue_timeout is not None:
+        others = {**others, "osqueue_timeout": _span("--osqueue-timeout", osqueue_timeout)}
+    return settings_from(pairs, others)
 
 
 def _span(option: str, seconds: float) -> timedelta:

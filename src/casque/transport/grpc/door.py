@@ -11,12 +11,13 @@ import msgspec
 
 from casque.clock import Clock, Random
 from casque.errors import CasqueError, InvalidInputError, LimitReachedError, NoLeaderError
-from casque.service import Host, QueueService, RingHost
+from casque.service import Host, QueueService, RingHost, Role
 from casque.service.requests import Dequeue, GiveBack
 from casque.tasks import Background
 from casque.telemetry import logger
 from casque.transport import audit
 from casque.transport.border import Admit, Wrapper, principal_of
+from casque.transport.grpc.open_calls import STOPPING, OpenCalls
 from casque.transport.quotas import Bytes, Connections, Places, Rate
 from casque.types import JobRecord
 
@@ -25,7 +26,6 @@ log = logger("transport.grpc")
 T = TypeVar("T")
 
 UNTAKEN = "bytes of streams that their readers have not taken"
-STOPPING = "this one is stopping"
 LOGGED_EVERY_MS = 10_000
 SHARD = "casque-shard"
 """Metadata key for calls between brokers of a ring: the shard that the call is for."""
@@ -154,6 +154,7 @@ class Door:
         self._admit = admit
         self._peers = peers
         self.quotas = Quotas(limits, clock)
+        self.open_calls = OpenCalls(clock)
         self._refusals = 0
         self._quiet_until_ms = 0
         self._patient: set[asyncio.Task[Any]] = set()
@@ -257,6 +258,11 @@ class Door:
         self._left.start(_give_back(service, jobs))
 
     # --- The end ---
+
+    @property
+    def stopping(self) -> bool:
+        """True as soon as the broker stops, while the port is still open."""
+        return self.closing.is_set() or self.host.standing().role is Role.STOPPING
 
     def close(self) -> None:
         self.closing.set()

@@ -7,15 +7,15 @@ follow it there. `osqueue.v1.QueueService` is SERVING only while the broker lead
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
 
-from casque.errors import CasqueError, InvalidInputError
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.service import Role
-from casque.transport.grpc.door import Door
+from casque.transport.grpc.door import ClosingError, Door
+from casque.transport.grpc.open_calls import STOPPING, Handler
 from casque.transport.grpc.refusals import abort
 from casque.transport.grpc.requests import parsed
 
@@ -46,7 +46,7 @@ class Health:
         }
         return grpc.method_handlers_generic_handler(HEALTH, handlers)
 
-    def _bounded(self, behaviour: Callable[[Any, Any], Awaitable[None]]) -> Callable[[Any, Any], Awaitable[None]]:
+    def _bounded(self, behaviour: Handler) -> Handler:
         async def handle(_requests: Any, context: Any) -> None:
             refusal: CasqueError
             try:
@@ -57,12 +57,14 @@ class Health:
                 refusal = error
             await abort(context, refusal)
 
-        return handle
+        return self._door.open_calls.watched(handle)
 
     async def _request(self, context: Any) -> Any:
         try:
             async with asyncio.timeout(READ_S), self._reading:
-                body = await context.read()
+                body = await self._door.staying(_read(context))
+        except ClosingError:
+            raise NoLeaderError(STOPPING) from None
         except TimeoutError:
             raise InvalidInputError(f"the request did not come within {READ_S:g} s") from None
         if body is grpc.aio.EOF or len(body) > REQUEST_BYTES:
@@ -87,7 +89,7 @@ class Health:
                     await context.write(_Status(status=status))
                     written = status
                 if closing.done():
-                    return
+                    raise NoLeaderError(STOPPING)
                 await asyncio.wait({closing}, timeout=LOOK_AGAIN_S)
         finally:
             closing.cancel()
@@ -100,3 +102,7 @@ class Health:
         follows = standing.role is Role.STANDBY and standing.leader is not None and service != OSQUEUE
         well = (leads or follows) and not self._door.closing.is_set()
         return _Status.SERVING if well else _Status.NOT_SERVING
+
+
+async def _read(context: Any) -> Any:
+    return await context.read()

@@ -1,21 +1,21 @@
 """`osqueue.v1.QueueService`: clients of osqueue work against casque unchanged.
 
 Its jobs live under one entrypoint. casque keeps osqueue's guarantees: first in, first out; a claim that finds nothing
-returns at once; a job whose worker is silent for 30 seconds goes to another worker, without a limit on attempts,
+returns at once; a job whose worker is silent for too long goes to another worker, without a limit on attempts,
 because osqueue has no dead jobs. Only the worker that holds a job can call Heartbeat and Complete for it.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any, NoReturn
+from typing import Any
 
 from casque.clock import new_id, new_nonce
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, QueueLedError
 from casque.service import QueueService
+from casque.transport.errors import grpc_code
 from casque.transport.grpc import osqueue_v1_pb2 as pb
 from casque.transport.grpc.door import Door
-from casque.transport.grpc.refusals import abort
 from casque.types import JobRecord, JobSpec, JobState
 
 ENTRYPOINT = "osqueue"
@@ -84,7 +84,7 @@ class Osqueue:
         return f"connection-{digest[:32]}"
 
 
-async def refuse(context: Any, error: CasqueError) -> NoReturn:
+def code(error: CasqueError) -> str:
     """osqueue's clients read FAILED_PRECONDITION as a job held by another worker, so a broker that does not lead
     answers with a code that makes them go elsewhere."""
-    await abort(context, error, code="UNAVAILABLE" if isinstance(error, QueueLedError) else None)
+    return "UNAVAILABLE" if isinstance(error, QueueLedError) else grpc_code(error)

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import Message
-from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
-from casque.clock import Clock, Random, SystemClock, system_random
-from casque.errors import CasqueError, InvalidInputError
+from casque.clock import Clock, Random, SystemClock, system_random, yield_once
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.service import Host
 from casque.tasks import is_cancelled
 from casque.telemetry import logger
@@ -22,6 +22,7 @@ from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.credentials import server_credentials
 from casque.transport.grpc.door import Door, GrpcLimits
 from casque.transport.grpc.health import HEALTH, OSQUEUE, QUEUE, Health
+from casque.transport.grpc.open_calls import STOPPING
 from casque.transport.grpc.osqueue import Osqueue
 from casque.transport.grpc.reflected import Reflection
 from casque.transport.grpc.refusals import abort, as_refusal, cut_off
@@ -37,6 +38,8 @@ log = logger("transport.grpc")
 __all__ = ["GrpcLimits", "GrpcServer"]
 
 ATTEMPTS_MAX = 25
+LAST_S = 1.0
+"""How long a reader that takes nothing may delay the end of its call."""
 DEFAULT_LIMITS = GrpcLimits()
 EVERYBODY = admit(None)
 
@@ -110,12 +113,21 @@ class GrpcServer:
         log.info("gRPC listens on port %d", self._port)
 
     async def stop(self, grace_s: float = 30.0) -> None:
-        """Accept no more calls. Calls in flight may finish within the grace period; waiting dequeues return no jobs."""
+        """Accept no more calls. Calls in flight may finish within the grace period; waiting dequeues return no jobs.
+
+        All others end as UNAVAILABLE.
+        """
         if self._server is None or self._door is None:
             return
         server, self._server = self._server, None
         self._door.close()
-        await server.stop(grace_s)
+        calls = self._door.open_calls
+        await calls.end(grace_s)
+        await calls.hold()
+        stopping = asyncio.create_task(server.stop(LAST_S))
+        await yield_once()  # gRPC refuses further calls from here on
+        calls.release()
+        await stopping
         await self._door.settled()
 
     def _transport(self) -> grpc.aio.Server:
@@ -136,9 +148,9 @@ class GrpcServer:
             ) from error
 
     def _add_services(self, server: grpc.aio.Server, door: Door) -> None:
-        server.add_generic_rpc_handlers((self._queue(door), self._osqueue(door), Health(door).handler()))
         names = (QUEUE, OSQUEUE, HEALTH, reflection.SERVICE_NAME)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(Reflection(door, names), server)
+        handlers = (self._queue(door), self._osqueue(door), Health(door).handler(), Reflection(door, names).handler())
+        server.add_generic_rpc_handlers(handlers)
 
     def _queue(self, door: Door) -> grpc.GenericRpcHandler:
         calls, streams = Verbs(door, self._max_attempts), Streams(door)
@@ -157,10 +169,10 @@ class GrpcServer:
     def _osqueue(self, door: Door) -> grpc.GenericRpcHandler:
         calls = Osqueue(door, entrypoint=self._osqueue_entrypoint, lease_ms=self._osqueue_lease_ms)
         behaviours = {
-            "Push": unary(door, osqueue_v1_pb2.PushRequest, calls.push, refuse=osqueue.refuse),
-            "Claim": unary(door, osqueue_v1_pb2.ClaimRequest, calls.claim, refuse=osqueue.refuse),
-            "Heartbeat": unary(door, osqueue_v1_pb2.HeartbeatRequest, calls.heartbeat, refuse=osqueue.refuse),
-            "Complete": unary(door, osqueue_v1_pb2.CompleteRequest, calls.complete, refuse=osqueue.refuse),
+            "Push": unary(door, osqueue_v1_pb2.PushRequest, calls.push, code=osqueue.code),
+            "Claim": unary(door, osqueue_v1_pb2.ClaimRequest, calls.claim, code=osqueue.code),
+            "Heartbeat": unary(door, osqueue_v1_pb2.HeartbeatRequest, calls.heartbeat, code=osqueue.code),
+            "Complete": unary(door, osqueue_v1_pb2.CompleteRequest, calls.complete, code=osqueue.code),
         }
         return _handler(osqueue_v1_pb2, "QueueService", behaviours)
 
@@ -171,7 +183,9 @@ def _exchange(door: Door) -> Any:
         try:
             async with door.entering(context) as (admitted, name):
                 await Session(door, admitted, context, name).run()
-            return
+            if not door.closing.is_set():
+                return
+            refusal = NoLeaderError(STOPPING)
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
@@ -180,7 +194,7 @@ def _exchange(door: Door) -> Any:
             refusal = as_refusal(error)
         await abort(context, refusal)
 
-    return exchange
+    return door.open_calls.watched(exchange)
 
 
 def _handler(module: Any, service: str, behaviours: dict[str, Any]) -> grpc.GenericRpcHandler:

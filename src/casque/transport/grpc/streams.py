@@ -14,8 +14,9 @@ from casque.errors import NoLeaderError
 from casque.service import ArchivedJob, QueueEvent, QueueService
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, packets
-from casque.transport.grpc.door import STOPPING, Door
+from casque.transport.grpc.door import Door
 from casque.transport.grpc.messages import given
+from casque.transport.grpc.open_calls import STOPPING
 
 T = TypeVar("T")
 

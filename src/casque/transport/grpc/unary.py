@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from casque.errors import CasqueError, InvalidInputError
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError, UnknownOutcomeError
 from casque.service import QueueService
 from casque.tasks import is_cancelled
-from casque.transport.grpc.door import Door
+from casque.transport.errors import grpc_code
+from casque.transport.grpc.door import ClosingError, Door
+from casque.transport.grpc.open_calls import STOPPING, Handler
 from casque.transport.grpc.refusals import abort, as_refusal, cut_off
 from casque.transport.grpc.requests import parsed
 
 Request = TypeVar("Request", bound=Message)
-Handler = Callable[[Any, Any], Awaitable[None]]
-Refuse = Callable[[Any, CasqueError], Awaitable[NoReturn]]
+Code = Callable[[CasqueError], str]
+"""Chooses the gRPC code of an error."""
 
 
 def unary(
@@ -30,14 +32,14 @@ def unary(
     kind: type[Request],
     verb: Callable[[QueueService, Request, Any], Awaitable[Message]],
     *,
-    refuse: Refuse = abort,
+    code: Code = grpc_code,
 ) -> Handler:
     """A call with one response. It is written only after the verb has returned it."""
 
     async def work(service: QueueService, request: Request, context: Any, _name: str) -> None:
         await context.write(await verb(service, request, context))
 
-    return one_request(door, kind, work, refuse=refuse)
+    return one_request(door, kind, work, code=code)
 
 
 def one_request(
@@ -45,7 +47,7 @@ def one_request(
     kind: type[Request],
     work: Callable[[QueueService, Request, Any, str], Awaitable[None]],
     *,
-    refuse: Refuse = abort,
+    code: Code = grpc_code,
 ) -> Handler:
     """Admit the caller, then read its request, find the queue, and turn an error into a status."""
 
@@ -56,7 +58,7 @@ def one_request(
                 quotas = door.quotas
                 quotas.rate.check(name)
                 quotas.bytes.check(name)
-                body = await context.read()
+                body = await door.staying(_read(context))
                 if body is grpc.aio.EOF:
                     raise InvalidInputError("the call has no request")
                 with quotas.bytes.held(name, len(body)):
@@ -64,10 +66,18 @@ def one_request(
             return
         except asyncio.CancelledError:
             if is_cancelled():
-                raise  # the caller left, or the server's grace period ended: gRPC ends the call, not as OK
+                raise  # the caller left, or the server's grace period ended
             refusal = cut_off()
+        except ClosingError:
+            refusal = NoLeaderError(STOPPING)  # its request was never read
         except Exception as error:  # noqa: BLE001  every call has an answer
             refusal = as_refusal(error)
-        await refuse(context, refusal)
+        in_doubt = isinstance(refusal, UnknownOutcomeError)
+        # Callers of other languages go to another broker on UNAVAILABLE alone.
+        await abort(context, refusal, code="UNAVAILABLE" if in_doubt and door.stopping else code(refusal))
 
-    return handle
+    return door.open_calls.watched(handle)
+
+
+async def _read(context: Any) -> Any:
+    return await context.read()
