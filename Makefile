@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference docs docs-serve browser lock sbom matrix matrix-spark dist clean
+.PHONY: help setup run test lint types layers pytest soak proof newcomer fuzz chaos failover bench sim model proto reference docs docs-serve browser lock sbom matrix matrix-spark dist clean
 
 # Many commands and tests start Python: without stored bytecode each of them compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,6 +42,9 @@ soak: setup ## The kill test for longer: make soak KILLS=5000
 proof: setup ## The tests that take long: drivers, executors and pipelines killed, Connect servers, clusters
 	@bash scripts/browser
 	@CASQUE_LONG=1 .venv/bin/pytest -n 2 --dist loadgroup -m long
+
+newcomer: setup ## The documentation, followed page by page with the built wheel in clean environments
+	@CASQUE_LONG=1 .venv/bin/pytest -n 2 tests/acceptance/test_newcomer.py
 
 FUZZ ?= 20000
 fuzz: setup ## Damaged packets, requests and stored objects, for long: make fuzz FUZZ=100000 (examples of each test)

@@ -1,23 +1,20 @@
-"""The documentation is run, not believed.
+"""The documentation agrees with the code: links, files, options, fields, generated pages.
 
-Python blocks of a page run in order in one process and share their names; top-level `await` is allowed. A block with
-a file name after `python` is written to that file. Files named `test_*.py` are run by pytest in the end. On some pages,
-the tutorial above all, shell blocks run too, and must print the text block that follows, but for ids and times.
+`test_newcomer.py` runs the code and the commands on the pages.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import pytest
 import typer.main
@@ -27,139 +24,12 @@ from casque import DirectQueue, InMemoryStorage, QueueSettings, errors
 from casque.cli.main import app
 from casque.state import Event
 from casque.storage import cloud_options
-from tests.acceptance.web import web_packages
+from tests.support.pages import DOCS, PAGES, ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-LONG = tuple(
-    f"how-to/{page}.md"
-    for page in (
-        "enqueue-with-spark",
-        "process-with-spark",
-        "read-the-report",
-        "read-with-spark",
-        "replay-jobs",
-        "run-the-pipeline",
-    )
-)
-"""Pages whose code starts Spark and takes a while: `make proof` runs them."""
-WEB = ("how-to/use-with-django.md", "how-to/use-with-fastapi.md")
-"""Pages whose code needs the packages that `scripts/web-packages` fetches."""
 CLASS_LINES_MAX = 500
 LONG_CLASSES = {"Queue": "the list of signatures that users call, with examples"}
 """Classes that may have more lines, and why: a table is read by the row."""
-PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if "decisions" not in path.parts)
 TEXTS = [*(DOCS / page for page in PAGES), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
-
-RUN_BLOCKS = """
-import ast, asyncio, inspect, sys, types
-
-page, lines = sys.argv[1], [int(line) for line in sys.argv[2:]]
-text = open(page, encoding="utf-8").read().splitlines()
-sys.path.insert(0, ".")
-with asyncio.Runner() as runner:
-    for start in lines:
-        end = text.index("```", start)
-        # Padded, so that a traceback names the line of the page.
-        source = "\\n" * start + "\\n".join(text[start:end])
-        code = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        result = eval(code, globals())
-        if inspect.iscoroutine(result):
-            runner.run(result)
-"""
-
-
-class Block(NamedTuple):
-    language: str
-    file: str
-    line: int
-    """The number of its first line, from 0."""
-    text: str
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    lines = page.read_text().splitlines()
-    number = 0
-    while number < len(lines):
-        if opening := re.fullmatch(r"```(\w+) ?(\S*)", lines[number]):
-            end = lines.index("```", number)
-            yield Block(opening[1], opening[2], number + 1, "\n".join(lines[number + 1 : end]) + "\n")
-            number = end
-        number += 1
-
-
-def told_in_code(page: str) -> Any:
-    marks = [pytest.mark.long] if page in LONG else []
-    return pytest.param(page, marks=marks)
-
-
-@pytest.mark.parametrize(
-    "page",
-    [told_in_code(page) for page in PAGES if any(b.language == "python" for b in blocks(DOCS / page))],
-)
-def test_the_code_on_a_page_runs(page: str, tmp_path: Path) -> None:
-    found = list(blocks(DOCS / page))
-    for block in found:
-        if block.language == "python" and block.file:
-            (tmp_path / block.file).write_text(block.text)
-    packages = web_packages() if page in WEB else {}
-    if plain := [str(block.line) for block in found if block.language == "python" and not block.file]:
-        run([sys.executable, "-W", "error", "-c", RUN_BLOCKS, str(DOCS / page), *plain], tmp_path, variables=packages)
-    if tests := sorted(path.name for path in tmp_path.glob("test_*.py")):
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "pytest_asyncio.plugin",
-            *tests,
-        ]
-        # Most of the time would go into plugins that no page uses.
-        run(command, tmp_path, variables={**packages, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
-
-
-@pytest.mark.parametrize(("page", "commands"), [("tutorial.md", 10), ("how-to/write-your-own-worker.md", 4)], ids=str)
-def test_commands_print_what_the_page_shows(page: str, commands: int, tmp_path: Path) -> None:
-    found = list(blocks(DOCS / page))
-    ran, job_id = 0, ""
-    for block, following in zip(found, [*found[1:], None], strict=True):
-        if block.file:
-            (tmp_path / block.file).write_text(block.text)
-        if block.language != "sh":
-            continue
-        assert following is not None
-        assert following.language == "text"
-        command = block.text.replace(" ID\n", f" {job_id}\n")
-        printed = run(["bash", "-c", command], tmp_path, fails=command.endswith(" crash\n"), stderr=subprocess.STDOUT)
-        assert _alike(printed, tmp_path) == _alike(following.text, Path("/home/you/tutorial"))
-        job_id = next(iter(re.findall(UUID, printed)), job_id)
-        ran += 1
-    assert ran == commands
-
-
-UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-CHANGING = {
-    UUID: "ID",
-    r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d+)?": "TIME",
-    r"[\w.-]+-[0-9a-f]{16}\b": "WORKER",
-    r"\b\d+ ms\b": "MS",
-    r"\b\d+(?:\.\d)? [smhd]\b": "SPAN",
-    r' File ".*…$': "",  # cut to the width of the terminal
-    r"^bash: line .* Killed .*\n": "",
-    r"[ \t]+": " ",
-    r"\s+$": "",
-}
-"""What is never the same twice."""
-
-
-def _alike(printed: str, directory: Path) -> list[str]:
-    printed = printed.replace(str(directory), "DIRECTORY")
-    for pattern, word in CHANGING.items():
-        printed = re.sub(pattern, word, printed, flags=re.MULTILINE)
-    return printed.splitlines()
 
 
 def test_unit_tests_are_in_folders_named_like_what_they_test() -> None:
@@ -263,7 +133,7 @@ def test_every_command_has_a_section_in_the_reference_with_its_options_and_no_ot
 
 def test_what_the_code_says_is_what_the_reference_says() -> None:
     script = ROOT / "scripts" / "reference.py"
-    assert run([sys.executable, str(script), "--check"], ROOT) == ""
+    assert printed_by(script, "--check") == ""
 
 
 def test_the_map_for_contributors_has_the_layers_that_are_checked() -> None:
@@ -274,7 +144,7 @@ def test_the_map_for_contributors_has_the_layers_that_are_checked() -> None:
 
 
 def test_the_blocking_queue_is_written_from_the_async_one() -> None:
-    assert run([sys.executable, str(ROOT / "scripts" / "sync_queue.py"), "--check"], ROOT) == ""
+    assert printed_by(ROOT / "scripts" / "sync_queue.py", "--check") == ""
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -310,27 +180,9 @@ def test_every_field_of_the_log_is_in_the_reference() -> None:
         assert f"`{field}`" in page, field
 
 
-def run(
-    command: list[str],
-    directory: Path,
-    *,
-    fails: bool = False,
-    stderr: int = subprocess.PIPE,
-    variables: Mapping[str, str] | None = None,
-) -> str:
-    here = Path(sys.executable).parent
-    environment = {
-        **os.environ,
-        "PATH": f"{here}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "CASQUE_URL": (directory / "queue").as_uri(),
-        "COLUMNS": "300",
-        **(variables or {}),
-    }
-    ended = subprocess.run(
-        command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120
-    )
-    assert (ended.returncode != 0) == fails, ended.stdout + (ended.stderr or "")
+def printed_by(script: Path, *arguments: str) -> str:
+    ended = subprocess.run([sys.executable, script, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import typer.core
@@ -22,7 +23,7 @@ def parsed(arguments: Sequence[str]) -> Any:
     Raises:
         NotACommandError: there is no such command, option or argument; one is missing, or has a wrong value.
     """
-    command: Any = typer.main.get_command(app)
+    command: Any = _casque()
     rest = [str(argument) for argument in arguments]
     while isinstance(command, typer.core.TyperGroup):
         if not rest or rest[0] not in command.commands:
@@ -34,6 +35,11 @@ def parsed(arguments: Sequence[str]) -> Any:
         raise NotACommandError(str(error)) from error
 
 
+@cache
+def _casque() -> Any:
+    return typer.main.get_command(app)
+
+
 def in_shell(text: str) -> list[list[str]]:
     """The arguments of every `casque` command in a shell script."""
     found = []
@@ -42,6 +48,6 @@ def in_shell(text: str) -> list[list[str]]:
         for at, word in enumerate(words):
             if word == "casque" and (at == 0 or words[at - 1] in ("&&", "|", ";", "run") or "=" in words[at - 1]):
                 rest = words[at + 1 :]
-                ends = [place for place, one in enumerate(rest) if one in ("|", "&&", ";", ">", "&")]
+                ends = [place for place, one in enumerate(rest) if one in ("|", "&&", ";", ">", "2>", "&")]
                 found.append(rest[: ends[0]] if ends else rest)
     return found

@@ -20,6 +20,7 @@ from obstore import exceptions as failures
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from casque.errors import InvalidInputError, StorageError, StoreAccessError, UnsafeStoreError
+from casque.storage.aws_profiles import apply_profile
 from casque.storage.cloud_options import Backend, read_options
 from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored, Unknown, Won
 
@@ -46,8 +47,8 @@ _REFUSED_IN_WORDS = re.compile(
 )
 _METADATA_SERVICE = re.compile(r"169\.254\.169\.254|metadata\.google\.internal")
 _NO_CREDENTIALS = {
-    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the options access_key_id and secret_access_key; "
-    "profiles in ~/.aws are not read",
+    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to the name of a profile in ~/.aws, "
+    "or the options access_key_id and secret_access_key",
     "gs": "Set GOOGLE_APPLICATION_CREDENTIALS, or the option application_credentials, to the file of a key",
     "az": "Set AZURE_STORAGE_ACCOUNT_KEY, or the option account_key",
 }
@@ -246,10 +247,14 @@ class _Clients:
 
     def __init__(self, backend: Backend, bucket: str, credentials: Any) -> None:
         make: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[backend.kind]
-        more = {"credential_provider": credentials} if credentials is not None else {}
+        arguments: dict[str, Any] = {"config": backend.config}
+        if credentials is not None:
+            arguments["credential_provider"] = credentials
+        elif backend.kind == "s3":
+            arguments = apply_profile(backend.config)
 
         def build(retry: Mapping[str, Any]) -> Any:
-            return make(bucket, config=backend.config, client_options=backend.client, retry_config=retry, **more)
+            return make(bucket, client_options=backend.client, retry_config=retry, **arguments)
 
         try:
             self.truthful = build(_RAISE_THE_TRUTH)
