@@ -374,6 +374,11 @@ PACED_DOCUMENT = replace(LED_DOCUMENT, name="paced-document", settings=_WINDOW)
 PACED_SERVED = replace(SERVED, name="paced-served", settings=_WINDOW)
 """Processes leave time between two commits; a leader shows that it lives all the same."""
 
+_BUDGET = {"requests_per_minute": 120}
+BUDGETED = replace(LOG, name="budgeted", settings=_BUDGET)
+BUDGETED_SERVED = replace(SERVED, name="budgeted-served", settings=_BUDGET)
+"""Processes have a budget of requests, which is used up within seconds."""
+
 DAMAGED = replace(LOG, name="damaged", large=0.6, gone=0.3)
 DAMAGED_DOCUMENT = replace(DOCUMENT, name="damaged-document", large=0.6, gone=0.3)
 """Most payloads lie beside the queue, and some of them are gone."""
@@ -483,6 +488,8 @@ LAYOUTS = {
         PACED,
         PACED_DOCUMENT,
         PACED_SERVED,
+        BUDGETED,
+        BUDGETED_SERVED,
     )
 }
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.errors import StorageError, StoreAccessError, UnsafeStoreError
+from casque.request_budget import RequestBudget
 from casque.settings import QueueSettings, milliseconds
 
 R = TypeVar("R")
@@ -20,6 +21,8 @@ class Environment:
     settings: QueueSettings = field(default_factory=QueueSettings)
     clock: Clock = field(default_factory=SystemClock)
     rng: Random = field(default_factory=system_random)
+    budget: RequestBudget = field(default_factory=RequestBudget)
+    """The requests that this process may make to the store."""
 
     def patience(self) -> Patience:
         """Patience for one attempt at something: its deadline counts from now."""

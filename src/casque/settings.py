@@ -39,6 +39,11 @@ class QueueSettings:
     commit_interval: timedelta = timedelta(0)
     """The least time between two commits of this process, to pay for fewer requests. A call waits for up to this long,
     a read does not. At most a quarter of `stale_timeout`: heartbeats wait, too."""
+    requests_per_minute: int | None = None
+    """How many requests this process should make to the store in a minute, for stores that bill each of them. When half
+    of them are used, commits are spaced out so that the rest lasts. None: no limit."""
+    requests_per_day: int | None = None
+    """The same for 24 hours."""
     poll_min: timedelta = timedelta(milliseconds=20)
     """How soon a waiting dequeue polls for other writers' jobs; doubles up to `poll_max` while there are none."""
     poll_max: timedelta = timedelta(seconds=1)
@@ -142,6 +147,8 @@ class SettingsChanges(TypedDict, total=False):
     storage_backoff: timedelta
     storage_backoff_cap: timedelta
     commit_interval: timedelta
+    requests_per_minute: int | None
+    requests_per_day: int | None
     poll_min: timedelta
     poll_max: timedelta
     buffer_max: int

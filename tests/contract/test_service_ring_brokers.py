@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -31,7 +32,7 @@ FEEDS = {"test_a_follower_hears_of_what_others_do": "the feed of a ring is read 
 
 
 @asynccontextmanager
-async def brokers(place: str, count: int, shards: int = 4) -> AsyncIterator[list[BrokerServer]]:
+async def brokers(place: str, count: int, shards: int = 4, **options: Any) -> AsyncIterator[list[BrokerServer]]:
     """So many that lead as many shards each."""
     store = as_store(place)
     await Parts(store, DEFAULTS).builder().create(shards)
@@ -39,7 +40,7 @@ async def brokers(place: str, count: int, shards: int = 4) -> AsyncIterator[list
     started: list[BrokerServer] = []
     try:
         for _ in range(count):
-            server = BrokerServer(ServeOptions(url=place, listen=FREE, http=FREE, broker=SOON))
+            server = BrokerServer(ServeOptions(url=place, listen=FREE, http=FREE, broker=SOON, **options))
             await server.start()
             started.append(server)
         for server in started:

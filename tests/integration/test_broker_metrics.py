@@ -293,7 +293,8 @@ async def test_a_scrape_does_not_hold_up_calls_on_a_deep_queue(monkeypatch: pyte
 
 
 async def test_every_name_is_in_the_reference_and_in_base_units(tmp_path: Path) -> None:
-    async with brokers(tmp_path.as_uri(), 1) as [server], opened(server) as queue:
+    budgeted = QueueSettings(requests_per_day=1_000_000)
+    async with brokers(tmp_path.as_uri(), 1, queue=budgeted) as [server], opened(server) as queue:
         await queue.enqueue("send", b"", zone="acme")
         page = await scraped(server)
 
@@ -304,3 +305,19 @@ async def test_every_name_is_in_the_reference_and_in_base_units(tmp_path: Path) 
         assert name.endswith("_total") == (kind == "counter")
         assert not re.search("_(ms|millis|kb|mb|minutes)", name)
         assert kind != "histogram" or name.endswith("_seconds")
+
+
+async def test_a_broker_with_a_budget_shows_how_much_of_it_is_used() -> None:
+    async with a_broker(queue=QueueSettings(requests_per_minute=5_000, requests_per_day=100_000)) as server:
+        async with opened(server) as queue:
+            await queue.enqueue("mail", b"")
+        page = await scraped(server)
+        assert page.value("casque_store_requests_budget", window="minute") == 5_000
+        assert page.value("casque_store_requests_budget", window="day") == 100_000
+        used = page.value("casque_store_requests_budget_used", window="day")
+        assert used == page.value("casque_store_requests_budget_used", window="minute") > 1
+
+
+async def test_a_broker_without_a_budget_says_nothing_of_one() -> None:
+    async with a_broker() as server:
+        assert "casque_store_requests_budget" not in (await scraped(server)).kinds

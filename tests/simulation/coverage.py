@@ -15,6 +15,8 @@ from typing import NamedTuple
 from simulation.chaos.run import Way
 from simulation.world import Invariant
 from simulation.world.layout import (
+    BUDGETED,
+    BUDGETED_SERVED,
     CONVERTING,
     COPIED,
     COPIED_DOCUMENT,
@@ -65,7 +67,7 @@ WAYS: dict[str, tuple[Layout, ...]] = {
         ERASED_DOCUMENT,
         CONVERTING,
     ),
-    "log": (LOG, LOG_LONG, FLEET, DAMAGED, MIXED, ERASED, PACED, CONVERTING),
+    "log": (LOG, LOG_LONG, FLEET, DAMAGED, MIXED, ERASED, PACED, BUDGETED, CONVERTING),
     "brokers": (LED, LED_DOCUMENT, PACED_DOCUMENT, COPIED, COPIED_DOCUMENT),
     "gRPC": (
         SERVED,
@@ -74,6 +76,7 @@ WAYS: dict[str, tuple[Layout, ...]] = {
         MIXED_WATCHED,
         ERASED_WATCHED,
         PACED_SERVED,
+        BUDGETED_SERVED,
         STALLED,
         FOREIGN,
         GUARDED,

@@ -16,6 +16,7 @@ from casque.settings import BrokerSettings
 from simulation.world import BRUTAL, CALM, ROUGH, Invariant, Profile
 from simulation.world.broker import LEASE_S
 from simulation.world.layout import (
+    BUDGETED,
     CONVERTING,
     COPIED,
     COPIED_DOCUMENT,
@@ -549,6 +550,7 @@ _TRIALS: list[_Row] = [
     (trial_mutations.small_queues_forget_the_tokens_of_their_claims, LOG, ROUGH, Invariant.TOKENS),
     (trial_mutations.small_queues_forget_the_tokens_of_their_claims, DOCUMENT, ROUGH, Invariant.TOKENS),
     (trial_mutations.calls_in_the_window_lost_to_reads, PACED, CALM, None),
+    (trial_mutations.calls_that_wait_for_the_budget_answered_at_once, BUDGETED, CALM, Invariant.DURABLE),
     (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
     (trial_mutations.workers_sent_away_by_brokers_that_disagree, LED, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),

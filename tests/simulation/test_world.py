@@ -121,6 +121,8 @@ SEEDS = {
     "paced": 5,
     "paced-document": 3,
     "paced-served": 3,
+    "budgeted": 5,
+    "budgeted-served": 3,
 }
 
 

@@ -26,7 +26,7 @@ from casque.ring.broker import RingBroker
 from casque.ring.members import _Seen
 from casque.ring.shards import in_time
 from casque.service import ShardService
-from casque.service.requests import Nack, Purge
+from casque.service.requests import Ack, Nack, Purge
 from casque.state import State
 from casque.types import JobRecord
 from casque.worker.claims import Claim
@@ -263,3 +263,16 @@ def calls_in_the_window_lost_to_reads(patch: pytest.MonkeyPatch) -> None:
         return reads
 
     patch.setattr(GroupCommit, "_take_reads", take)
+
+
+def calls_that_wait_for_the_budget_answered_at_once(patch: pytest.MonkeyPatch) -> None:
+    """An ack need not wait for its delayed commit: nobody waits for its answer."""
+    admit = GroupCommit._admit
+
+    def answered(self: GroupCommit, operation: Operation) -> asyncio.Future[Any]:
+        future = admit(self, operation)
+        if isinstance(operation.command, Ack) and self._is_paced and not future.done():
+            future.set_result(None)
+        return future
+
+    patch.setattr(GroupCommit, "_admit", answered)

@@ -44,5 +44,11 @@ class ObservedParts(Parts):
     def shard(self, token: int) -> Parts:
         below = PrefixedStore(self.store, shard_prefix(token))
         return ObservedParts(
-            below, self.settings, committers=self._committers, layout=LOG, clock=self.clock, rng=self.rng
+            below,
+            self.settings,
+            committers=self._committers,
+            layout=LOG,
+            clock=self.clock,
+            rng=self.rng,
+            budget=self.budget,
         )

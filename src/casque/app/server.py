@@ -250,6 +250,7 @@ class BrokerServer:
             admit=door,
             metrics=self.metrics,
             entrypoints=self._entrypoints,
+            budget=self._env.budget,
             settings=options.queue,
             guarded=options.guarded,
             hosts=(self._advertise.host, *options.allow_hosts),

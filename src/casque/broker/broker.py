@@ -189,8 +189,13 @@ class Broker(Reporting):
                     self._changed.set()
                 self._warn_of_twin()
             self._settled.set()
-            await self._pause(self._settings.poll.total_seconds() * self._env.rng.uniform(0.5, 1.0))
+            await self._pause(self._until_next_look_s())
         return False
+
+    def _until_next_look_s(self) -> float:
+        poll_s = self._settings.poll.total_seconds() * self._env.rng.uniform(0.5, 1.0)
+        # A budget of requests slows it down, within a quarter of the lease: it is to notice that a leader is gone.
+        return max(poll_s, min(self._env.budget.poll_spacing_ms() / 1000, self._settings.lease.total_seconds() / 4))
 
     async def _let_memories_fade(self) -> None:
         """The previous leader may have been confirmed just before this one took the lead, and answer from memory for a

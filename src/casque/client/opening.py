@@ -23,6 +23,7 @@ from casque.errors import InvalidInputError
 from casque.journal.archive import forms_of
 from casque.journal.opening import JOURNALS, open_journal
 from casque.journal.port import Batch, Opened
+from casque.request_budget import RequestBudget
 from casque.ring.admissions import Books
 from casque.ring.building import Builder
 from casque.ring.local import LocalShard
@@ -32,6 +33,7 @@ from casque.ring.shards import Opener, OwnShard, Shard, Shards
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.adapted import SingleObjectStore
+from casque.storage.budgeted import BudgetedStore
 from casque.storage.port import Store
 from casque.storage.prefixed import PrefixedStore
 from casque.storage.url import as_store
@@ -50,7 +52,9 @@ class Parts(Environment):
         layout: str | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
+        """`budget`: of requests that this store counts already, as in a shard of a ring."""
         one_object = isinstance(store, SingleObjectStore)
         if layout is None:
             layout = DOCUMENT if one_object else LOG
@@ -60,7 +64,11 @@ class Parts(Environment):
             raise InvalidInputError("a storage of one object holds only the document layout; open the queue by URL")
         # A single object has no room for an archive.
         fitting = replace(settings, archive=False) if one_object else settings
-        super().__init__(fitting, clock or SystemClock(), rng or system_random())
+        clock = clock or SystemClock()
+        if budget is None:
+            budget = RequestBudget(settings, clock)
+            store = _counted(store, budget)
+        super().__init__(fitting, clock, rng or system_random(), budget)
         forms_of(self)  # refuse Parquet here, where the caller sees it, and not when the first range is due
         self.layout = layout
         self.store = store
@@ -106,7 +114,7 @@ class Parts(Environment):
     def shard(self, token: int) -> Parts:
         """The parts of one shard of this ring."""
         below = PrefixedStore(self.store, shard_prefix(token))
-        return Parts(below, self.settings, layout=LOG, clock=self.clock, rng=self.rng)
+        return Parts(below, self.settings, layout=LOG, clock=self.clock, rng=self.rng, budget=self.budget)
 
     def root(self) -> Root:
         return Root(self.store, self)
@@ -162,3 +170,9 @@ class Parts(Environment):
 
     def direct(self) -> DirectCommit:
         return DirectCommit(self.committer())
+
+
+def _counted(store: Store, budget: RequestBudget) -> Store:
+    if not budget.limited:
+        return store
+    return store.counted(budget) if isinstance(store, SingleObjectStore) else BudgetedStore(store, budget)

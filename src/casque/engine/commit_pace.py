@@ -7,18 +7,22 @@ from casque.settings import milliseconds
 
 
 class CommitPace:
-    """The window after a write in which the next one waits. Without `commit_interval` there is none."""
+    """The window after a write in which the next one waits: `commit_interval`, or longer if the budget of requests asks
+    for it. Without either there is none."""
 
     def __init__(self, env: Environment) -> None:
         self._clock = env.clock
         self._interval_ms = milliseconds(env.settings.commit_interval)
+        self._budget = env.budget
         self.until_ms = 0
         """On the monotonic clock."""
 
     @property
     def waits(self) -> bool:
-        return self._interval_ms > 0 and self._clock.monotonic_ms() < self.until_ms
+        return self.until_ms > 0 and self._clock.monotonic_ms() < self.until_ms
 
     def wrote(self) -> None:
-        if self._interval_ms:
-            self.until_ms = self._clock.monotonic_ms() + self._interval_ms
+        interval_ms = self._interval_ms
+        if self._budget.limited:
+            interval_ms = max(interval_ms, self._budget.commit_spacing_ms(self))
+        self.until_ms = self._clock.monotonic_ms() + interval_ms if interval_ms else 0

@@ -57,7 +57,8 @@ async def follow(
             if pulse is not None:
                 await pulse.after(follower.position)
                 continue
-            await env.clock.sleep(delay_ms * (0.5 + env.rng.random() / 2) / 1000)
+            pause_ms = max(delay_ms * (0.5 + env.rng.random() / 2), env.budget.poll_spacing_ms())
+            await env.clock.sleep(pause_ms / 1000)
             delay_ms = min(delay_ms * 2, poll_max)
     finally:
         stretch.let_go()

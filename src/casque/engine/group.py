@@ -60,6 +60,7 @@ class GroupCommit:
         self._poll_delay_ms = milliseconds(env.settings.poll_min)
         self._rest_until_ms = 0
         self._pace = CommitPace(env)
+        self._budget = env.budget
         self._maintenance: asyncio.Task[None] | None = None
         self._upkeep_is_put_off = False
         self._beat: asyncio.Future[None] | None = None
@@ -452,7 +453,7 @@ class GroupCommit:
         self._announcements.listen()
         if found:
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
-        delay_ms = self._poll_delay_ms * (0.5 + self._rng.random() / 2)
+        delay_ms = max(self._poll_delay_ms * (0.5 + self._rng.random() / 2), self._budget.poll_spacing_ms())
         self._poll_at_ms = self._clock.monotonic_ms() + int(delay_ms) + 1
         self._poll_delay_ms = min(self._poll_delay_ms * 2, milliseconds(self._settings.poll_max))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from casque.errors import CASConflictError, StorageError, StoreAccessError, UnknownOutcomeError
+from casque.request_budget import RequestBudget
 from casque.storage.port import LOST, MISSING, UNCHANGED, Missing, Outcome, Read, Stored, Unknown, Won
 from casque.storage.single import ObjectStoragePort
 
@@ -27,13 +28,19 @@ class SingleObjectStore:
     Won(etag='1')
     """
 
-    def __init__(self, port: ObjectStoragePort) -> None:
+    def __init__(self, port: ObjectStoragePort, budget: RequestBudget | None = None) -> None:
         self._port = port
+        self._budget = budget
         self._empty_etag: str | None = None
+
+    def counted(self, budget: RequestBudget) -> SingleObjectStore:
+        """The same store, with its requests counted against a budget."""
+        return SingleObjectStore(self._port, budget)
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
         if key != KEY:
             return MISSING
+        self._count()
         try:
             body, etag = await self._port.read()
         except StorageError:
@@ -77,6 +84,7 @@ class SingleObjectStore:
                 f"{key!r}: {self._name()} holds a single object, {KEY!r}, and so only the document layout; "
                 "for the log layout open the queue on a store by URL"
             )
+        self._count()
         try:
             etag: object = await self._port.write(body, if_match=if_match)
         except CASConflictError:
@@ -94,6 +102,10 @@ class SingleObjectStore:
         if not isinstance(etag, str):
             return Unknown(StorageError(f"{self._name()}.write gave {etag!r} instead of an etag"))
         return Won(etag)
+
+    def _count(self) -> None:
+        if self._budget is not None:
+            self._budget.spend()
 
     def _name(self) -> str:
         return type(self._port).__name__

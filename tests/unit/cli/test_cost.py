@@ -63,3 +63,18 @@ def test_files_cost_nothing_and_nothing_costs_little() -> None:
     [told] = lines_of(casque("cost", "--rate", "0", "--store", "files", "--json"))
     assert told["brokers"]["dollars_per_month"] == 0
     assert told["brokers"]["dollars_per_million_jobs"] is None
+
+
+def test_a_budget_of_requests_moves_commits_apart() -> None:
+    shown = casque("cost", "--rate", "10", "--requests-per-day", "200000").stdout
+    assert "200,000 requests a day of a process that commits, within its 200,000" in shown
+    [costs] = lines_of(casque("cost", "--rate", "10", "--requests-per-day", "200000", "--json"))
+    assert costs["requests_per_day"] == 200_000
+    assert 0 < costs["brokers"]["interval_s"] < 75
+    assert costs["brokers"]["dollars_per_month"] < 60
+
+
+def test_a_budget_that_heartbeats_alone_use_up_is_said_to_be_too_small() -> None:
+    shown = casque("cost", "--requests-per-minute", "10").stdout
+    assert "commits 75 s apart" in shown
+    assert "over its 14,400" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Annotated
 
 import msgspec
@@ -9,11 +10,13 @@ import typer
 from rich.table import Table
 
 from casque.cli.command import command
-from casque.cli.cost.model import Estimate, Load, embedded, through_brokers
+from casque.cli.cost.model import IDLE_GETS, Estimate, Load, embedded, through_brokers, within_budget
 from casque.cli.options import Json, parse_span
 from casque.cli.output import Terminal, answer
 from casque.errors import InvalidInputError
 from casque.prices import PRICES, Prices, StoreKind
+
+DAY_S = 86_400
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -24,6 +27,8 @@ class Costs(msgspec.Struct, frozen=True):
     round_trip_ms: float
     brokers: Estimate
     embedded: Estimate
+    requests_per_day: float | None = None
+    """The budget of each process; None if there is none."""
 
 
 @command(
@@ -31,6 +36,7 @@ class Costs(msgspec.Struct, frozen=True):
     examples=[
         "casque cost --rate 10",
         "casque cost --rate 10 --interval 2s",
+        "casque cost --rate 10 --requests-per-day 100000",
         "casque cost --rate 200 --batch 20 --workers 8 --store s3-express",
         "casque cost --rate 0.1 --put-price 0.0055 --get-price 0.00044 --json",
     ],
@@ -49,6 +55,14 @@ def cost(
     interval: Annotated[
         str, typer.Option("--interval", metavar="SPAN", help="The queue's commit_interval: 2s between two commits.")
     ] = "0s",
+    per_minute: Annotated[
+        int | None,
+        typer.Option("--requests-per-minute", metavar="N", min=1, help="The queue's requests_per_minute, per process."),
+    ] = None,
+    per_day: Annotated[
+        int | None,
+        typer.Option("--requests-per-day", metavar="N", min=1, help="The queue's requests_per_day, per process."),
+    ] = None,
     store: Annotated[StoreKind, typer.Option("--store", "-s", help="Store whose prices apply.")] = StoreKind.S3,
     latency: Annotated[
         float | None,
@@ -72,6 +86,7 @@ def cost(
 
     Exit code 0: shown. 2: the question makes no sense.
     """
+    budget = min(inf if per_minute is None else per_minute / 60, inf if per_day is None else per_day / DAY_S)
     load = Load(
         jobs_per_s=rate,
         batch=batch,
@@ -79,6 +94,7 @@ def cost(
         run_s=parse_span("--run", run).total_seconds(),
         lease_s=parse_span("--job-lease", lease).total_seconds(),
         interval_s=parse_span("--interval", interval).total_seconds(),
+        idle_gets=min(IDLE_GETS, budget / 2),
     )
     if load.interval_s < 0:
         raise InvalidInputError("--interval is a span of time, for example 2s, or 0s")
@@ -90,8 +106,9 @@ def cost(
         store,
         load,
         trip_ms,
-        through_brokers(load, prices, round_trip_ms=trip_ms, brokers=brokers),
-        embedded(load, prices, round_trip_ms=trip_ms),
+        within_budget(lambda load: through_brokers(load, prices, round_trip_ms=trip_ms, brokers=brokers), load, budget),
+        within_budget(lambda load: embedded(load, prices, round_trip_ms=trip_ms), load, budget),
+        None if budget == inf else budget * DAY_S,
     )
     answer(costs, lambda: _print_costs(costs, prices, brokers), json=json)
 
@@ -126,6 +143,17 @@ def _print_costs(costs: Costs, prices: Prices, brokers: int) -> None:
             "" if one.dollars_per_million_jobs is None else _money(one.dollars_per_million_jobs),
         )
     console.print(table)
+    if costs.requests_per_day is not None:
+        console.print()
+        for name, one in ((led, costs.brokers), ("embedded", costs.embedded)):
+            console.print(_budget(name, one, costs.requests_per_day), soft_wrap=True)
+
+
+def _budget(name: str, one: Estimate, per_day: float) -> str:
+    needs = one.requests_per_process_per_s * DAY_S
+    apart = f"commits {one.interval_s:.3g} s apart" if one.interval_s else "commits at once"
+    fits = "within" if needs <= per_day * 1.001 else "over"
+    return f"{name}: {apart}, {needs:,.0f} requests a day of a process that commits, {fits} its {per_day:,.0f}"
 
 
 def _rate(number: float) -> str:

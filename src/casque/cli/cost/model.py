@@ -6,18 +6,22 @@ Figures that were measured and not derived say so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import exp
 
 import msgspec
+from msgspec.structs import replace
 
 from casque.journal.log.pace import BYTES_PER_SEGMENT, SNAPSHOT_BYTES, SNAPSHOT_SEGMENTS
 from casque.prices import Prices
+from casque.request_budget import LEASE_PART
 from casque.settings import BrokerSettings, QueueSettings
 
 MONTH_S = 30 * 86_400
 CALLS_PER_JOB = 3
 """Enqueue, dequeue and ack, each for one job."""
 BEATS_PER_LEASE = 3
+BISECTIONS = 40
 COMMITS_SEEN_MAX = 12.0
 """Commits per second up to which a follower reads them one by one; beyond, several at once."""
 
@@ -46,6 +50,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 60
     interval_s: float = 0
     """The least time between two commits of a process, `commit_interval`."""
+    idle_gets: float = IDLE_GETS
+    """Per second, by an embedded process that waits for jobs. A budget makes it poll less often."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -58,6 +64,10 @@ class Estimate(msgspec.Struct, frozen=True):
     dollars_per_month: float
     dollars_per_million_jobs: float | None
     """None if there are no jobs."""
+    interval_s: float = 0
+    """The least time between two commits of a process."""
+    requests_per_process_per_s: float = 0
+    """Requests of a process that commits: the leading broker, or an embedded one."""
 
 
 def through_brokers(load: Load, prices: Prices, *, round_trip_ms: float, brokers: int) -> Estimate:
@@ -69,7 +79,7 @@ def through_brokers(load: Load, prices: Prices, *, round_trip_ms: float, brokers
     puts = commits + beats + upkeep_per_s(load, commits)
     followed = min(commits, COMMITS_SEEN_MAX) * (STANDBY_GETS_PER_COMMIT - 1) + commits
     gets = beats + (brokers - 1) * (STANDBY_GETS + followed)
-    return _priced(load, prices, calls, commits, puts, gets)
+    return _priced(load, prices, calls, commits, puts, gets, of_one=puts + beats)
 
 
 def embedded(load: Load, prices: Prices, *, round_trip_ms: float) -> Estimate:
@@ -81,11 +91,28 @@ def embedded(load: Load, prices: Prices, *, round_trip_ms: float) -> Estimate:
     commits = min(commits_per_s(calls, round_trip_ms), most)
     upkeep = upkeep_per_s(load, commits)
     if processes == 1:
-        return _priced(load, prices, calls, commits, commits + upkeep, IDLE_GETS)
+        puts = commits + upkeep
+        return _priced(load, prices, calls, commits, puts, load.idle_gets, of_one=puts + load.idle_gets)
     # The loser of a race reads the winner's commit and tries again: twice the round trips.
     commits = min(commits_per_s(calls, 2 * round_trip_ms), most)
-    gets = processes * (IDLE_GETS + SHARED_GETS * commits)
-    return _priced(load, prices, calls, commits, commits * SHARED_PUTS + upkeep, gets)
+    gets = processes * (load.idle_gets + SHARED_GETS * commits)
+    puts = commits * SHARED_PUTS + upkeep
+    return _priced(load, prices, calls, commits, puts, gets, of_one=(puts + gets) / processes)
+
+
+def within_budget(estimate: Callable[[Load], Estimate], load: Load, requests_per_s: float) -> Estimate:
+    """The estimate with commits so far apart that a process keeps its budget, or as far apart as they ever are."""
+    found = estimate(load)
+    least_s, most_s = load.interval_s, max(load.interval_s, QueueSettings().stale_timeout.total_seconds() / LEASE_PART)
+    if found.requests_per_process_per_s <= requests_per_s:
+        return found
+    for _ in range(BISECTIONS):
+        middle_s = (least_s + most_s) / 2
+        if estimate(replace(load, interval_s=middle_s)).requests_per_process_per_s > requests_per_s:
+            least_s = middle_s
+        else:
+            most_s = middle_s
+    return estimate(replace(load, interval_s=most_s))
 
 
 def calls_per_s(load: Load) -> float:
@@ -117,7 +144,9 @@ def snapshot_bytes_per_commit(queue_bytes: float, commit_bytes: float) -> float:
     return queue_bytes / min(by_segments, by_bytes)
 
 
-def _priced(load: Load, prices: Prices, calls: float, commits: float, puts: float, gets: float) -> Estimate:
+def _priced(
+    load: Load, prices: Prices, calls: float, commits: float, puts: float, gets: float, *, of_one: float
+) -> Estimate:
     per_s = prices.dollars(puts=puts, gets=gets)
     per_job = per_s / load.jobs_per_s * 1_000_000 if load.jobs_per_s else None
-    return Estimate(calls, commits, puts, gets, per_s * MONTH_S, per_job)
+    return Estimate(calls, commits, puts, gets, per_s * MONTH_S, per_job, load.interval_s, of_one)

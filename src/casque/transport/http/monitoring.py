@@ -9,6 +9,7 @@ import msgspec
 
 from casque.clock import Clock
 from casque.errors import CasqueError
+from casque.request_budget import RequestBudget
 from casque.service import Host, RingHost, Role, Standing, Stats
 from casque.telemetry.metrics import Metrics
 from casque.transport.http.entrypoint_numbers import EntrypointNumbers
@@ -39,8 +40,15 @@ class Gauges:
     """
 
     def __init__(
-        self, host: Host, metrics: Metrics, version: str, entrypoints: EntrypointNumbers | None, clock: Clock
+        self,
+        host: Host,
+        metrics: Metrics,
+        version: str,
+        entrypoints: EntrypointNumbers | None,
+        clock: Clock,
+        budget: RequestBudget | None = None,
     ) -> None:
+        self._budget = budget
         self._host = host
         self._metrics = metrics
         self._entrypoints = entrypoints
@@ -71,6 +79,8 @@ class Gauges:
         self._epoch.of().value = standing.epoch
         if standing.shards:
             self._share(standing)
+        if self._budget is not None:
+            self._spent(self._budget)
         stats = await self._stats(of_ring=standing.shards > 0)
         self._position.of().value = standing.position if stats is None else max(standing.position, stats.position)
         self._readable.of().value = stats is not None
@@ -84,6 +94,16 @@ class Gauges:
         gauge("casque_ring_shards", "Shards that the ring has.").of().value = standing.shards
         gauge("casque_ring_shards_led", "Shards that this broker leads.").of().value = standing.led
         gauge("casque_ring_brokers", "Brokers that share the shards, this one included.").of().value = standing.members
+
+    def _spent(self, budget: RequestBudget) -> None:
+        """Gauges of a broker with a budget only."""
+        for window, limit, used in budget.usage():
+            self._metrics.gauge(
+                "casque_store_requests_budget", "Requests that this broker should make to the store.", ("window",)
+            ).of(window).value = limit
+            self._metrics.gauge(
+                "casque_store_requests_budget_used", "Requests since the minute or the day began.", ("window",)
+            ).of(window).value = used
 
     async def _stats(self, *, of_ring: bool) -> Stats | None:
         try:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.errors import CasqueError, InvalidInputError, LimitReachedError, NotAuthenticatedError, UnknownOutcomeError
+from casque.request_budget import RequestBudget
 from casque.service import Host, Stats
 from casque.settings import QueueSettings
 from casque.telemetry import logger
@@ -103,6 +104,7 @@ class HttpServer:
         admit: Admit = EVERYBODY,
         metrics: Metrics | None = None,
         entrypoints: EntrypointNumbers | None = None,
+        budget: RequestBudget | None = None,
         settings: QueueSettings = DEFAULTS,
         guarded: bool = False,
         hosts: Sequence[str] = (),
@@ -136,7 +138,7 @@ class HttpServer:
         )
         self.metrics = metrics or Metrics()
         self._entrypoints = entrypoints
-        self._gauges = Gauges(host, self.metrics, _release(), entrypoints, self._clock)
+        self._gauges = Gauges(host, self.metrics, _release(), entrypoints, self._clock, budget)
         self._zones = ZoneNumbers(self._clock)
         Numbers(self.metrics)
         self._requests = self.metrics.counter(
