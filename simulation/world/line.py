@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -250,7 +251,8 @@ class _Change(Generic[R]):
 
     def _refuse(self) -> None:
         if not self._reply.done():
-            self._reply.set_exception(StorageError("slow down"))
+            full = OSError(errno.ENOSPC, "no room") if self._world.profile.full else None
+            self._reply.set_exception(StorageError("slow down", full))
 
     def _crash(self) -> None:
         if not self._life.dead:

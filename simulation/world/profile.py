@@ -116,6 +116,8 @@ class Profile:
     """The leases of a real worker that runs in each process (0: there is none)."""
     drain_s: float = 0.5
     """How long its jobs may take when its process is stopped cleanly."""
+    full: bool = False
+    """Whether a write that is refused is refused for want of room."""
     keyed: float = 0.15
     """The share of jobs that have a unique key."""
     large: float = 0.1

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
@@ -24,6 +23,7 @@ from casque import DirectQueue, InMemoryStorage, QueueSettings, errors
 from casque.cli.main import app
 from casque.state import Event
 from casque.storage import cloud_options
+from tests.support.command_lines import commands
 from tests.support.pages import DOCS, PAGES, ROOT, blocks
 
 CLASS_LINES_MAX = 500
@@ -153,15 +153,6 @@ def test_every_public_name_is_in_the_reference() -> None:
         thing = getattr(casque, name)
         if thing is not QueueSettings and not (isinstance(thing, type) and issubclass(thing, BaseException)):
             assert f"### `casque.{name}`" in page, f"{name}: add it to PARTS in scripts/public_names.py"
-
-
-def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """Every command with its full name, groups' commands too."""
-    for sub, found in getattr(command, "commands", {}).items():
-        if hasattr(found, "commands"):
-            yield from commands(f"{name} {sub}", found)
-        else:
-            yield f"{name} {sub}", found
 
 
 def test_every_field_of_the_log_is_in_the_reference() -> None:

@@ -1,7 +1,7 @@
 """Mistakes that people make at a shell: each ends with a sentence that names the mistake and the fix.
 
 One table, a row for each mistake: what happened, what was typed, what is said, how it ends. `{q}` is a queue, `{gone}`
-a place without one, `{dir}` the working directory. Rows run in this process;
+a place without one, `{other}` a second queue, `{dir}` the working directory. Rows run in this process;
 `test_mistakes_in_processes.py` has those that need a process of their own.
 """
 
@@ -10,17 +10,21 @@ from __future__ import annotations
 import shlex
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
 import trustme
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from casque.cli.main import app
+from tests.support.command_lines import commands
 
 RUN = CliRunner()
+MISTAKES_MIN = 5
 LIMIT_S = 60.0
 """Generous: the sentence comes within seconds, also on a busy machine."""
 
@@ -41,6 +45,7 @@ MODULES = {
     "retries.py": "import casque\napp = casque.App()\n@app.job(retries=3)\ndef f() -> None: ...\n",
     "raises.py": "import casque\napp = casque.App()\nraise OSError('no database')\n",
     "empty.py": "",
+    "notes.txt": "remember the milk",
 }
 
 
@@ -205,10 +210,102 @@ MISTAKES = [
     Mistake("a key without its certificate", "serve {q} --tls-key key.pem", "--tls-cert is missing"),
     Mistake("no file of tokens, of a broker", "serve {q} --listen 127.0.0.1:0 --tokens {dir}/no.json", "no.json"),
     Mistake("a lease of nothing", "serve {q} --leader-lease 0", "--leader-lease must be more than 0"),
+    # --- queue backup, restore, clone, import ---
+    Mistake("a source and no target", "queue backup {q}", "queue backup SOURCE TARGET: {q} is taken for the target"),
+    Mistake("a backup of nothing", "queue backup {gone} file://{dir}/b", "there is no queue here"),
+    Mistake("a backup to a path", "queue backup {q} /backups", "for this path: file:///backups"),
+    Mistake("a backup over another queue", "queue backup {q} {other}", "is in the way: a queue is copied to a place"),
+    Mistake("a backup of a name", "queue backup -q mail file://{dir}/b", "no queue is called 'mail'"),
+    Mistake("a backup with options of a file", "queue backup {q} file://{dir}/b -o region=x", "takes no options"),
+    Mistake("no backup", "queue restore", "Missing argument 'BACKUP'"),
+    Mistake("a backup and no target", "queue restore {q}", "Missing argument 'TARGET'"),
+    Mistake("a backup that is not there", "queue restore {gone} file://{dir}/r", "there is no queue here"),
+    Mistake("a backup onto itself", "queue restore {q} {q}", "source and target are the same place"),
+    Mistake("a restore over another queue", "queue restore {q} {other}", "is in the way: a queue is copied to a place"),
+    Mistake("a restore to a broker", "queue restore {q} grpc://127.0.0.1:1", "is the address of a broker"),
+    Mistake("a clone without a target", "queue clone {q}", "queue clone SOURCE TARGET: {q} is taken for the target"),
+    Mistake("a clone of nothing", "queue clone {gone} file://{dir}/c", "there is no queue here"),
+    Mistake("a clone over another queue", "queue clone {q} {other}", "is in the way: a queue is copied to a place"),
+    Mistake("a clone to a broker", "queue clone {q} http://127.0.0.1:1", "is the address of a broker, and not a store"),
+    Mistake("an option of the target without a value", "queue clone {q} s3://b/c --target-option region", "NAME=VALUE"),
+    Mistake("nothing to import", "queue import", "Missing argument 'SOURCE'"),
+    Mistake("a file to import that is not there", "queue import no.json {q}", "no.json: No such file or directory"),
+    Mistake("a file of another kind", "queue import notes.txt {q}", "is not the JSON of jqueue or osqueue"),
+    Mistake("a file of a queue that is unknown", "queue import notes.txt {q} --from celery", "'celery' is not one of"),
+    Mistake("a directory to import", "queue import {q} {q}", "name the file in it, such as {q}/queue.json"),
+    Mistake("dead jobs kept", "queue import notes.txt {q} --dead keep", "'keep' is not one of 'skip', 'retry'"),
+    # --- zones consume ---
+    Mistake("no app to consume for", "zones consume", "Missing argument 'MODULE:APP'"),
+    Mistake("an app without its name", "zones consume shop", "an app is written module:app"),
+    Mistake("an app's module that is not there", "zones consume shpo:app", "there is no module 'shpo' in"),
+    Mistake("an app with a syntax error", "zones consume broken:app", "was never closed ({dir}/broken.py, line 2)"),
+    Mistake("no managers", "zones consume shop:app --managers 0", "managers must be a whole number from 1 to 1000"),
+    Mistake("an entrypoint without a function", "zones consume shop:app -e sned", "did you mean 'send'?"),
+    Mistake("a share of two", "zones consume shop:app --selection-frac 2", "must be a number from 0 to 1, not 2.0"),
+    # --- token ---
+    Mistake("no scope", "token new --file {dir}/t.json --name a", "Missing option '--scope'"),
+    Mistake("no file for tokens", "token new --name a --scope read", "Missing option '--file'"),
+    Mistake("an end in words", "token new -f {dir}/t.json -n a -s read --expires soon", "--expires takes a time"),
+    Mistake("an end in the past", "token new -f {dir}/t.json -n a -s read --expires 2020-01-01", "is in the past"),
+    Mistake("a directory that is not there", "token new -f {dir}/no/t.json -n a -s read", "cannot be written"),
+    Mistake("a file that has no tokens", "token new -f notes.txt -n a -s read", "notes.txt is not a token file"),
+    Mistake("no file to list", "token list", "Missing option '--file'"),
+    Mistake("a list of something else", "token list -f notes.txt", "notes.txt is not a token file"),
+    Mistake("a directory of tokens", "token list -f {dir}", "cannot be read: Is a directory"),
+    Mistake("a file without its option", "token list tokens.json", "Missing option '--file'"),
+    Mistake("no name to revoke", "token revoke -f {dir}/no.json", "Missing option '--name'"),
+    Mistake("no file to revoke in", "token revoke -n a", "Missing option '--file'"),
+    Mistake("a token of something else", "token revoke -f notes.txt -n a", "notes.txt is not a token file"),
+    Mistake("a name without its option", "token revoke a -f tokens.json", "Missing option '--name'"),
+    # --- demo, cost ---
+    Mistake("a demo without jobs", "demo --jobs 0", "Invalid value for '--jobs'"),
+    Mistake("a demo with one worker", "demo --workers 1", "Invalid value for '--workers'"),
+    Mistake("jobs in words", "demo --jobs many", "Invalid value for '--jobs'"),
+    Mistake("a demo in a file", "demo --data notes.txt", "File exists; name a directory with --data", 1),
+    Mistake("a demo at a port", "demo --port 1", "No such option: --port"),
+    Mistake("a rate in words", "cost --rate fast", "Invalid value for '--rate'"),
+    Mistake("less than no jobs", "cost --rate -1", "Invalid value for '--rate'"),
+    Mistake("a store without prices", "cost --store s4", "'s4' is not one of 's3'"),
+    Mistake("a run in words", "cost --run long", "--run takes a span such as 500ms, 30s"),
+    Mistake("a write that takes no time", "cost --latency 0", "Invalid value for '--latency'"),
+    Mistake("the cost of one queue", "cost s3://bucket/orders", "unexpected extra argument"),
     # --- Spark ---
     Mistake("no warehouse", "pipeline run", "casque pipeline run [URL] WAREHOUSE"),
     Mistake("a warehouse and no queue", "pipeline run file://{dir}/warehouse", "which queue?"),
     Mistake("a page without a name", "report file://{dir}/warehouse", "--output report.html"),
+    Mistake("tables in the queue itself", "pipeline run {q} {q}", "give its tables a place of their own"),
+    Mistake("tables of nothing", "pipeline run {gone} file://{dir}/w", "there is no queue here"),
+    Mistake("tables nowhere", "pipeline run {q} redis://localhost", "no store speaks redis://"),
+    Mistake("a trigger in words", "pipeline run {q} file://{dir}/w --trigger often", "--trigger takes a span"),
+    Mistake("no models", "pipeline run {q} file://{dir}/w --models {dir}/no", "there are no .sql files in"),
+    Mistake("a Spark setting without a value", "pipeline run {q} file://{dir}/w --conf spark.x", "NAME=VALUE"),
+    Mistake("a server of Spark by its name", "pipeline run {q} file://{dir}/w --remote host", "such as sc://host"),
+    Mistake("no warehouse to check", "pipeline check", "Missing argument"),
+    Mistake("a warehouse without tables", "pipeline check {gone}", "`casque pipeline run` makes them"),
+    Mistake("a warehouse nowhere", "pipeline check redis://localhost", "no store speaks redis://"),
+    Mistake("a warehouse by its path", "pipeline check /warehouse", "for this path: file:///warehouse"),
+    Mistake("an option of a check", "pipeline check {q} --colour", "No such option: --colour"),
+    Mistake("no warehouse to report on", "report", "Missing argument"),
+    Mistake("a report since a word", "report {gone} --output r.html --from yesterday", "--from takes a time in UTC"),
+    Mistake("a comparison with one time", "report {gone} --output r.html --compare 2026", "two dots between them"),
+    Mistake("a report into a directory", "report {gone} --output {dir}", "is a directory"),
+    Mistake("an option of a report", "report {gone} --colour", "No such option: --colour"),
+    Mistake("Spark for a name", "spark doctor -q mail", "no queue is called 'mail'"),
+    Mistake("a Spark server by its name", "spark doctor --remote host", "such as sc://host, not 'host'"),
+    Mistake("an option of the doctor", "spark doctor --colour", "No such option: --colour"),
+    Mistake("two queues for the doctor", "spark doctor {q} -q mail", "give one of a URL, --queue"),
+    Mistake("a store option without a value", "spark doctor -o region", "an option is written NAME=VALUE"),
+    Mistake("a replay since a word", "spark replay {q} --where true --since yesterday", "--since takes a time"),
+    Mistake("a replay of a name", "spark replay -q mail --where true", "no queue is called 'mail'"),
+    Mistake("a replay on a server's name", "spark replay {q} --where true --remote host", "such as sc://host"),
+    Mistake("a replay of no queue", "spark replay --where true", "which queue?"),
+    Mistake("an option of a replay", "spark replay {q} --where true --colour", "No such option: --colour"),
+    Mistake("a handler without its function", "spark work {q} --handler shop", "a handler is written module:function"),
+    Mistake("a handler's module", "spark work {q} --handler shpo:send", "there is no handler 'shpo:send'"),
+    Mistake("a handler's name", "spark work {q} --handler shop:sned", "has no attribute 'sned'"),
+    Mistake("a handler and an app", "spark work {q} --handler shop:send --app shop:app", "or --app module:app"),
+    Mistake("a handler of rows", "spark work {q} --handler shop:send --kind row", "'row' is not one of 'job'"),
+    Mistake("work on a server's name", "spark work {q} --handler shop:send --remote host", "such as sc://host"),
     Mistake("neither a handler nor an app", "spark work {q}", "--handler module:function or --app module:app"),
     Mistake("a condition is missing", "spark replay {q}", "Missing option '--where'"),
     # --- The command itself ---
@@ -233,8 +330,10 @@ def around(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         patch.setenv("COLUMNS", "300")
         patch.chdir(here)
         patch.syspath_prepend(str(here))
-        assert RUN.invoke(app, ["queue", "create", url]).exit_code == 0
-        yield {"q": url, "gone": (here / "gone").as_uri(), "dir": str(here), "taken": str(port)}
+        other = (here / "other").as_uri()
+        for created in (url, other):
+            assert RUN.invoke(app, ["queue", "create", created]).exit_code == 0
+        yield {"q": url, "other": other, "gone": (here / "gone").as_uri(), "dir": str(here), "taken": str(port)}
     for name in MODULES:
         sys.modules.pop(name.removesuffix(".py"), None)
 
@@ -245,6 +344,16 @@ def taken_port() -> Iterator[int]:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         yield taken.getsockname()[1]
+
+
+def test_every_command_has_five_mistakes() -> None:
+    names = [
+        name.removeprefix("casque ") for name, command in commands("casque", get_command(app)) if not command.hidden
+    ]
+    of = Counter(
+        max((n for n in names if f"{one.typed} ".startswith(f"{n} ")), key=len, default="") for one in MISTAKES
+    )
+    assert {name: of[name] for name in names if of[name] < MISTAKES_MIN} == {}
 
 
 @pytest.mark.timeout(LIMIT_S)

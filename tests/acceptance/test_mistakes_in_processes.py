@@ -254,6 +254,31 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("0\n", "")
 
 
+# --- A full disk ---
+
+
+@pytest.mark.timeout(2 * LIMIT_S)
+@pytest.mark.parametrize("typed", ["enqueue {q} send hello", "enqueue {new} send hello", "queue pause {q}"])
+def test_a_full_disk_is_named_at_once(tmp_path: Path, typed: str) -> None:
+    url = (tmp_path / "queue").as_uri()
+    CliRunner().invoke(app, ["queue", "create", url])
+    command = typed.format(q=url, new=(tmp_path / "new").as_uri())
+    # As good as a full disk: no file of this process may grow. One that is not told waits for half a minute.
+    shell = f"ulimit -f 0; exec {sys.executable} -m casque.cli {command}"
+
+    ended = subprocess.run(
+        ["bash", "-c", shell], env=environment(), capture_output=True, text=True, timeout=LIMIT_S, cwd=tmp_path
+    )
+
+    said = " ".join(ended.stderr.split())
+    assert "the disk is full, and" in said
+    assert "was not written" in said
+    assert "File too large. Free some space, and repeat the call" in said
+    assert (ended.returncode, ended.stdout) == (2, "")
+    listed = casque(f"jobs list {url}", tmp_path)
+    assert listed.said.startswith("no jobs in this queue")
+
+
 # --- Workers ---
 
 

@@ -92,7 +92,7 @@ def test_the_readme_can_be_followed(newcomer: Newcomer) -> None:
 
 ON_FILES = (
     *("back-up-a-queue", "convert-and-verify", "follow-a-queue", "production-checklist", "read-the-archive"),
-    *("roll-out-changes", "secure-a-broker", "serve-many-tenants", "spread-a-queue-over-shards"),
+    *("roll-out-changes", "serve-many-tenants", "spread-a-queue-over-shards"),
 )
 """How-tos whose commands work as well on local files as on the buckets that they name."""
 ENDLESS = {"serve", "worker", "top", "bench", "doctor", "zones consume"}

@@ -18,7 +18,7 @@ from typing import Any
 import boto3
 import pytest
 
-from casque import NoLeaderError, Queue, QueueLedError, StorageError, StoreAccessError
+from casque import CorruptQueueError, NoLeaderError, Queue, StorageError, StoreAccessError
 from casque.app import BrokerServer, ServeOptions
 from casque.broker.broker import Broker
 from casque.client.opening import Parts, as_store
@@ -116,7 +116,7 @@ async def test_a_bucket_that_goes_while_a_broker_runs_is_missed_by_name_and_may_
             await asyncio.to_thread(delete_bucket, s3, bucket)
             standing = await until(broker, lambda standing: standing.problem is not None)
             assert "bucket" in str(standing.problem) or "queue.json" in str(standing.problem)
-        with pytest.raises((StorageError, NoLeaderError)):
+        with pytest.raises((StorageError, NoLeaderError, CorruptQueueError)):
             await broker.service().enqueue([JobSpec("2", "send", b"")])
 
         # Restored from a backup, it is served again, with whatever the backup had.
@@ -246,12 +246,36 @@ async def test_garbage_in_queue_json_is_named_while_it_lies_there_and_not_writte
         standing = await until(broker, lambda standing: standing.problem is not None)
         assert "queue.json" in str(standing.problem)
         assert "restore the object from a backup" in str(standing.problem)
-        with pytest.raises((StorageError, NoLeaderError, QueueLedError)):
+        with pytest.raises(CorruptQueueError):
             broker.service()  # it cannot read the queue, so it serves none
         assert head.read_bytes() == b"garbage"
         replace_file(head, (tmp_path / "backup").read_bytes())
         await until(broker, leads_well)
         assert (await broker.service().stats()).totals.ready == 1
+
+
+@pytest.mark.parametrize("way", ["grpc", "http"])
+async def test_callers_are_told_at_once_that_queue_json_was_deleted_and_served_when_it_is_restored(
+    tmp_path: Path, way: str
+) -> None:
+    head = tmp_path / "queue.json"
+    async with broker_on(tmp_path.as_uri(), http=Address.parse("127.0.0.1:0")) as broker:
+        url = f"grpc://{broker.address}" if way == "grpc" else f"http://127.0.0.1:{broker.http_port}"
+        async with Queue.open(url) as queue:
+            await queue.enqueue("send", b"1")
+            head.rename(tmp_path / "backup")
+            await until(broker, lambda standing: standing.role is Role.STANDBY and standing.problem is not None)
+            with pytest.raises(CorruptQueueError, match=r"queue\.json: it was deleted.*Restore it from a backup"):
+                await queue.enqueue("send", b"2")
+            shown = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "casque.cli", "enqueue", url, "send", "3"), stderr=asyncio.subprocess.PIPE
+            )
+            said = (await shown.communicate())[1].decode()
+            assert "damaged queue.json it was deleted while this queue was open" in " ".join(said.split())
+            assert shown.returncode == 1
+            (tmp_path / "backup").rename(head)
+            await until(broker, leads_well)
+            assert [job.payload for job in await queue.jobs()] == [b"1"]
 
 
 def test_garbage_in_queue_json_at_the_start_ends_it_with_what_to_do(tmp_path: Path) -> None:

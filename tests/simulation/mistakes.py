@@ -200,6 +200,10 @@ HAZY = replace(
 KEYED = replace(CALM, name="keyed", keyed=0.7, insistent=True)
 BUSY = replace(CALM, name="busy", latency_s=(0.001, 0.01), leisure=0.5)
 """Much is asked of a store that answers at once."""
+FULL = replace(
+    CALM, name="full", full=True, writes={Fault.AFTER: 0.15, Fault.DELAYED: 0.1, Fault.THROTTLED: 0.3}, every_s={}
+)
+"""A disk that is full now and then, on a line that loses answers."""
 COARSE = replace(
     CALM,
     name="coarse",
@@ -268,6 +272,7 @@ _RULES: list[_Row] = [
     (mutations.claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
     (mutations.answered_before_it_landed, DOCUMENT, STORMY, Invariant.DURABLE),
     (mutations.answered_before_it_landed, LOG, STORMY, Invariant.DURABLE),
+    (mutations.full_disks_believed_after_an_attempt_without_an_answer, LOG, FULL, Invariant.ABSENT),
     (mutations.writes_believed_before_they_are_synced, DOCUMENT, DISK, Invariant.CURRENT),
     (mutations.writes_believed_before_they_are_synced, LOG, DISK, Invariant.CURRENT),
     (mutations.writes_believed_before_they_are_synced, LED, DISK, Invariant.CURRENT),

@@ -24,6 +24,7 @@ from casque.engine.request_watch import RequestWatch
 from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch, Work
+from casque.journal.tries import Tries
 from casque.service.requests import Ack, Dequeue, GiveBack, Settle
 from casque.state import (
     Beaten,
@@ -61,6 +62,20 @@ from simulation.world.life import Life
 from simulation.world.line import Line
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def full_disks_believed_after_an_attempt_without_an_answer(patch: pytest.MonkeyPatch) -> None:
+    """A refusal for want of room counts as "nothing was written", though an earlier attempt may have landed."""
+    attempt = Tries.attempt
+
+    async def forgetting(self: Tries, send: Callable[[], Any]) -> Any:
+        sent, self.sent = self.sent, False
+        try:
+            return await attempt(self, send)
+        finally:
+            self.sent = self.sent or sent
+
+    patch.setattr(Tries, "attempt", forgetting)
 
 
 def writes_believed_before_they_are_synced(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -33,6 +33,15 @@ def parsed(arguments: Sequence[str]) -> Any:
         return command.make_context(command.name, rest)
     except Exception as error:
         raise NotACommandError(str(error)) from error
+
+
+def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, groups' commands too."""
+    for sub, found in getattr(command, "commands", {}).items():
+        if hasattr(found, "commands"):
+            yield from commands(f"{name} {sub}", found)
+        else:
+            yield f"{name} {sub}", found
 
 
 @cache

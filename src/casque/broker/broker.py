@@ -19,7 +19,7 @@ from casque.engine.history import History
 from casque.engine.reporting import Reporting
 from casque.engine.staging import Staging
 from casque.environment import Environment
-from casque.errors import CasqueError, InvalidInputError, NoLeaderError, QueueLedError, StorageError
+from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, NoLeaderError, QueueLedError, StorageError
 from casque.service import QueueService, Role, Standing
 from casque.settings import BrokerSettings
 from casque.state import State
@@ -90,6 +90,7 @@ class Broker(Reporting):
             **({} if shared is None else {"gone": shared.gone, "lives": shared.lives}),
         )
         self._service: QueueService | None = None
+        self._damage: CorruptQueueError | None = None
         self._stopping = False
         self._settled = asyncio.Event()
         committer.on_lost = self._wake.set
@@ -100,6 +101,9 @@ class Broker(Reporting):
         service = self._service
         if service is not None:
             return service
+        if self._damage is not None and not self._stopping:
+            # No election can end this: callers need not wait for one, nor ask the broker that led.
+            raise CorruptQueueError(self._damage.key, self._damage.problem)
         leader = self._leader_elsewhere()
         if self._stopping or leader is None:
             raise NoLeaderError("this broker is stopping" if self._stopping else "the brokers are electing one")
@@ -175,8 +179,10 @@ class Broker(Reporting):
             try:
                 result = await self.election.try_elect()
             except CasqueError as error:
+                self._damage = error if isinstance(error, CorruptQueueError) else None
                 self._trouble(str(error))
             else:
+                self._damage = None
                 self._well()
                 if isinstance(result, Elected):
                     log.info("leads as %s, epoch %d", self._address, result.epoch)

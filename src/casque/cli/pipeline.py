@@ -197,6 +197,8 @@ def run(
         raise InvalidInputError("--checkpoint is for the query of --trigger: say how often, such as --trigger 1m")
     target, warehouse = target.followed_by(warehouse, "where do the tables go? casque pipeline run [URL] WAREHOUSE")
     place = target.resolve()
+    if place.url.rstrip("/") == warehouse.rstrip("/"):
+        raise InvalidInputError(f"{warehouse} is the queue: give its tables a place of their own")
     job = _Pipeline(
         url=place.url,
         options=place.options,

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from casque.client.forks import Origin
 from casque.client.job import Job
 from casque.client.loop_thread import LoopThread, result_of
 from casque.client.queue import Queue
@@ -26,9 +27,11 @@ class Blocking(Generic[T]):
     def __init__(self, queue: Queue[T]) -> None:
         self._queue = queue
         self._loop: LoopThread | None = None
+        self._origin = Origin()
         self._guard = threading.Lock()
 
     def __enter__(self) -> Self:
+        self._origin = Origin()
         self._loop = LoopThread("casque")
         try:
             self._wait(self._queue.__aenter__())
@@ -38,6 +41,8 @@ class Blocking(Generic[T]):
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._origin.is_elsewhere():
+            return  # what is under way is the parent's
         try:
             self._wait(self._queue.__aexit__(*error))
         finally:
@@ -52,6 +57,8 @@ class Blocking(Generic[T]):
                 self._wait(items.aclose())
 
     def _wait(self, call: Coroutine[Any, Any, R]) -> R:
+        if self._origin.is_elsewhere():
+            self._guard = threading.Lock()  # another thread of the parent may have held it
         with self._guard:
             if self._loop is None:
                 call.close()

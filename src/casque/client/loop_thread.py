@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from casque.client.forks import Origin
 from casque.errors import UnknownOutcomeError
 
 R = TypeVar("R")
@@ -15,19 +16,33 @@ R = TypeVar("R")
 
 class LoopThread:
     def __init__(self, name: str) -> None:
+        self._origin = Origin()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
+    def is_elsewhere(self) -> bool:
+        """True in a process that was forked from the one that has the thread."""
+        return self._origin.is_elsewhere()
+
     def begin(self, call: Coroutine[Any, Any, R]) -> Future[R]:
-        """Submit a call; `result_of` waits for it."""
+        """Submit a call; `result_of` waits for it.
+
+        Raises:
+            QueueClosedError: this process was forked from the one that has the thread.
+        """
+        if self._origin.is_elsewhere():
+            call.close()
+            self._origin.check()
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
     def wait(self, call: Coroutine[Any, Any, R]) -> R:
         return result_of(self.begin(call))
 
     def end(self) -> None:
-        """Stop the loop; running calls are cancelled."""
+        """Stop the loop; running calls are cancelled. In a forked child there is nothing to stop."""
+        if self._origin.is_elsewhere():
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(_end_tasks(asyncio.all_tasks(self._loop)))

@@ -13,6 +13,7 @@ import msgspec
 
 from casque import checks, cron
 from casque.client.connecting import ClientTlsFiles, by_address, by_bucket
+from casque.client.forks import Origin
 from casque.client.job import Job
 from casque.client.new_jobs import NewJob, SpecMaker, as_new_job
 from casque.client.opening import Parts, as_store
@@ -101,6 +102,7 @@ class Queue(LeaseVerbs, Generic[T]):
         self._group: GroupCommit | None = None
         self._ring: RingService | None = None
         self._embedded: QueueService | None = None
+        self._origin = Origin()
         self._releasing = Background()
 
     @overload
@@ -194,6 +196,7 @@ class Queue(LeaseVerbs, Generic[T]):
     async def __aenter__(self) -> Queue[T]:
         if self._embedded is not None:
             raise QueueClosedError("this queue was opened before; make a new one with Queue.open")
+        self._origin = Origin()
         if self._local is None:
             assert self._remote is not None
             self._embedded = self._remote
@@ -216,6 +219,8 @@ class Queue(LeaseVerbs, Generic[T]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._origin.is_elsewhere():
+            return  # what is under way is the parent's
         await self._releasing.ended(RELEASE_S)
         if self._group is not None:
             await self._group.stop()
@@ -858,6 +863,7 @@ class Queue(LeaseVerbs, Generic[T]):
     def _service(self) -> QueueService:
         if self._embedded is None:
             raise QueueClosedError("use the queue inside `async with Queue.open(...) as q:`")
+        self._origin.check()
         return self._embedded
 
     def _looking(self) -> QueueService | History:

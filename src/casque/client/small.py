@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Self, Unpack
 
 from casque import checks
+from casque.client.forks import Origin
 from casque.client.job import Job, QueueState, plain_job
 from casque.client.opening import Parts, as_store
 from casque.client.verbs import LeaseVerbs
@@ -134,22 +135,27 @@ class BrokerQueue(SmallQueue):
         super().__init__(Parts(as_store(storage), chosen, layout=layout, clock=clock, rng=rng))
         self._group: GroupCommit | None = None
         self._embedded: EmbeddedService | None = None
+        self._origin = Origin()
 
     @property
     def _service(self) -> EmbeddedService:
         if self._embedded is None:
             raise QueueClosedError("BrokerQueue must be used as `async with BrokerQueue(...) as q:`")
+        self._origin.check()
         return self._embedded
 
     async def __aenter__(self) -> Self:
         if self._group is not None:
             raise QueueClosedError("this queue was opened before; make a new BrokerQueue")
+        self._origin = Origin()
         group = self._parts.group()
         await group.start()
         self._group, self._embedded = group, self._service_of(group)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._origin.is_elsewhere():
+            return  # what is under way is the parent's
         assert self._group is not None
         await self._group.stop()
         if self._owns_store:

@@ -124,7 +124,7 @@ def check_same_queue(head: Head, queue_id: str | None) -> None:
 
 def gone() -> CorruptQueueError:
     return CorruptQueueError(
-        KEY, "was deleted while this queue was open. Restore it from a backup, or open the queue anew"
+        KEY, "it was deleted while this queue was open. Restore it from a backup, or open the queue anew"
     )
 
 

@@ -338,6 +338,8 @@ class App:
 
     def __exit__(self, *error: object) -> None:
         assert self._thread is not None
+        if self._thread.is_elsewhere():
+            return  # what is under way is the parent's
         try:
             self._thread.wait(self.__aexit__(*error))
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from casque import checks
+from casque.client.forks import Origin
 from casque.client.loop_thread import result_of
 from casque.client.new_jobs import NewJob
 from casque.client.queue import Queue
@@ -49,6 +51,7 @@ class Open:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._origin = Origin()
 
     async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Enqueued]:
         if tracer() is None and self._is_here():
@@ -91,14 +94,20 @@ class Open:
         if _running_loop() is self._loop:
             call.close()
             raise InvalidInputError("this would block the event loop that it waits for: `await` the call without _sync")
-        return result_of(asyncio.run_coroutine_threadsafe(call, self._loop))
+        return result_of(self._begin(call))
 
     # --- Inside ---
 
     async def _there(self, call: Coroutine[Any, Any, R]) -> R:
         if self._is_here():
             return await call
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+        return await asyncio.wrap_future(self._begin(call))
+
+    def _begin(self, call: Coroutine[Any, Any, R]) -> Future[R]:
+        if self._origin.is_elsewhere():
+            call.close()
+            self._origin.check()
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
 
     def _is_here(self) -> bool:
         # A thread runs one loop at a time. Asking which one is a system call on some versions of Python.

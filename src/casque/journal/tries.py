@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from casque.environment import Patience
 from casque.errors import StorageError, StoreAccessError, UnknownOutcomeError, UnsafeStoreError
-from casque.storage.port import Lost, Outcome, Unknown, Won
+from casque.storage.port import Lost, Outcome, Unknown, Won, is_full
 
 
 class Tries:
@@ -36,6 +36,11 @@ class Tries:
                 raise self.gave_up(error) from error
             raise
         except StorageError as error:
+            if is_full(error) and not self.sent:
+                text = (
+                    f"the disk is full, and {self._what} was not written: {error}. Free some space, and repeat the call"
+                )
+                raise StorageError(text, error.cause) from error
             trouble: BaseException = error  # certainly nothing was written by this attempt
         else:
             if not isinstance(outcome, Unknown):

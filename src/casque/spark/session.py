@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from casque.errors import NotInstalledError
+from casque.errors import InvalidInputError, NotInstalledError
 from casque.spark.java import use_java
 
 if TYPE_CHECKING:
@@ -59,6 +59,15 @@ def activate(spark: SparkSession) -> None:
     spark.createDataFrame([], "nothing int")
 
 
+def check_remote(url: str) -> None:
+    """
+    Raises:
+        InvalidInputError: this is not the URL of a Connect server.
+    """
+    if not url.startswith("sc://"):
+        raise InvalidInputError(f"a Spark Connect server is named by a URL such as sc://{url or 'host'}, not {url!r}")
+
+
 def local_session(
     name: str = "casque",
     *,
@@ -71,8 +80,11 @@ def local_session(
     `plain` one has only the given settings.
 
     Raises:
+        InvalidInputError: `remote` is not the URL of a Connect server.
         NotInstalledError: PySpark or a Java for it is missing, or Spark does not start.
     """
+    if remote is not None:
+        check_remote(remote)
     try:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession

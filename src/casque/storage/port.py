@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
+
+from casque.errors import StorageError
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -124,3 +127,11 @@ class Watched(Protocol):
         """Call `appeared` with the keys of new objects directly below `folder`, on the running event loop, until the
         returned function is called. None if that is not possible now. Silence does not mean that nothing is new."""
         ...
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def is_full(error: StorageError) -> bool:
+    """True if a disk, a quota or a limit on the size of files is used up: no retry helps until there is room."""
+    return isinstance(error.cause, OSError) and error.cause.errno in _FULL

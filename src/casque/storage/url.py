@@ -93,6 +93,8 @@ def _open_cloud(url: str, parts: SplitResult, options: Mapping[str, str]) -> Sto
 
 def _unknown_scheme(url: str, scheme: str) -> str:
     known = "memory://, file://, s3://, gs:// or az://"
+    if is_address(url):
+        return f"{url!r} is the address of a broker, and not a store: use {known}"
     if scheme:
         return f"{url!r}: no store speaks {scheme}://; use {known}, or a broker's grpc:// or http://"
     return f"{url!r} is not a store URL; use {known} (for this path: {Path(url).absolute().as_uri()})"

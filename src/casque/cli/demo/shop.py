@@ -55,7 +55,9 @@ class Demo:
         try:
             self._data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CrewError(f"no queue can be kept in {self._data}: {error.strerror or error}") from error
+            raise CrewError(
+                f"no queue can be kept in {self._data}: {error.strerror or error}; name a directory with --data"
+            ) from error
         begun = now()
         try:
             return await self._shop(begun)

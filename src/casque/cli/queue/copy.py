@@ -13,6 +13,7 @@ from casque.cli.options import Json, parse_options
 from casque.cli.output import answer, counted_steps
 from casque.cli.target import BucketTarget, QueueName
 from casque.client.config import QueueConfig
+from casque.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from casque import Copied
@@ -54,7 +55,14 @@ class NamedCopyOptions(CopyOptions, frozen=True, kw_only=True):
         """The source and the target. With one URL it is the target."""
         usage = f"casque queue {verb} [SOURCE] TARGET: needs the URL of an empty place"
         named, into = BucketTarget(url=source, queue=self.queue, option=self.option).followed_by(target, usage)
-        return named.resolve(), into
+        try:
+            return named.resolve(), into
+        except InvalidInputError as error:
+            if target is not None or self.queue is not None:
+                raise
+            raise InvalidInputError(
+                f"casque queue {verb} SOURCE TARGET: {into} is taken for the target; {error}"
+            ) from error
 
 
 @command(

@@ -171,7 +171,8 @@ async def _read(source: str, options: dict[str, str]) -> bytes:
         try:
             return await asyncio.to_thread(_path(source).read_bytes)
         except OSError as error:
-            raise InvalidInputError(f"{source}: {error.strerror}") from error
+            hint = f"; name the file in it, such as {source}/queue.json" if isinstance(error, IsADirectoryError) else ""
+            raise InvalidInputError(f"{source}: {error.strerror}{hint}") from error
     above, _, name = source.rpartition("/")
     store = open_store(above, options=options)
     try:

@@ -58,7 +58,10 @@ def doctor(
     """
     try:
         from casque.spark.doctor import examine
+        from casque.spark.session import check_remote
 
+        if remote is not None:
+            check_remote(remote)
         options = parse_options(option)
         if url is not None or queue is not None:
             place = BucketTarget(url=url, queue=queue, option=option).resolve()
