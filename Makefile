@@ -96,8 +96,9 @@ sbom: setup ## The list of parts of a release (CycloneDX), in dist/: make sbom E
 lock: ## Write the lock files in requirements/ anew from pyproject.toml
 	@bash scripts/lock
 
-matrix: ## The quick tests on every supported Python that is installed
-	@bash scripts/matrix python
+PYTHONS ?= 3.11 3.12 3.13 3.14
+matrix: ## The quick tests on every supported Python that is installed: make matrix PYTHONS=3.13
+	@bash scripts/matrix python $(PYTHONS)
 
 SPARK ?= 4.1 4.2 4.3
 matrix-spark: ## The Spark tests on other versions of PySpark: make matrix-spark SPARK=4.1

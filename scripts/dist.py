@@ -15,9 +15,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-from sbom import write_sbom
-
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts.sbom import write_sbom  # noqa: E402
+
 DIST = ROOT / "dist"
 
 

@@ -19,7 +19,7 @@ from tests.contract.test_service_ring_brokers import brokers
 from tests.integration.over_http.prometheus import Scrape
 from tests.integration.test_broker_metrics import a_broker, opened, scraped
 from tests.support.command_lines import in_shell, parsed
-from tests.support.deploy_tools import fetched
+from tests.support.deploy_tools import fetched, promtool
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -120,6 +120,22 @@ def test_the_client_library_of_prometheus_reads_every_page(pages: list[Scrape]) 
         kinds, samples = json.loads(line)
         assert kinds == {name.removesuffix("_total"): kind for name, kind in page.kinds.items()}
         assert {(name, frozenset(labels.items())): value for name, labels, value in samples} == page.samples
+
+
+def test_promtool_has_nothing_to_say_about_the_names_on_any_page(pages: list[Scrape]) -> None:
+    lint = [promtool(), "check", "metrics"]
+    for page in pages:
+        said = subprocess.run(lint, input=page.text, capture_output=True, text=True)
+        assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+    wrong = subprocess.run(lint, input="# TYPE casque_calls counter\ncasque_calls 1\n", capture_output=True, text=True)
+    assert wrong.returncode, "a mistake is noticed"
+
+
+def test_prometheus_can_read_its_files() -> None:
+    place = DEPLOY / "prometheus"
+    for check in (["config", "--syntax-only", "prometheus.yml"], ["rules", "casque.rules.yml"]):
+        said = subprocess.run([promtool(), "check", *check], cwd=place, capture_output=True, text=True)
+        assert said.returncode == 0, said.stdout + said.stderr
 
 
 def documented(name: str) -> str:

@@ -32,7 +32,9 @@ from casque.service.requests import Enqueue
 from casque.state import Admit, AdoptRing, State
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
-from casque.storage.port import Outcome
+from casque.storage.metered import MeteredStore
+from casque.storage.port import Outcome, Read
+from casque.telemetry.metrics import Metrics
 from casque.testing import ManualClock
 from casque.testing.lossy import LossyStore, by_chance
 from casque.types import Admission, JobSpec, StagedPart
@@ -117,28 +119,28 @@ class Blocked(MemoryStore):
         return await super().create(key, body)
 
 
-class Slow:
+class Slow(MeteredStore):
     """The store of a process that stops before a request for a key with this prefix, until it may go on."""
 
     def __init__(self, store: MemoryStore, verb: str, prefix: str) -> None:
-        self._store = store
+        super().__init__(store, Metrics())
         self._verb = verb
         self._prefix = prefix
         self.stopped = asyncio.Event()
         self.may_go_on = asyncio.Event()
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
-        if name != self._verb:
-            return method
+    async def get(self, key: str, *, unless: str | None = None) -> Read:
+        await self._stop_before("get", key)
+        return await super().get(key, unless=unless)
 
-        async def slow(key: str, *args: Any, **options: Any) -> Any:
-            if key.startswith(self._prefix):
-                self.stopped.set()
-                await self.may_go_on.wait()
-            return await method(key, *args, **options)
+    async def create(self, key: str, body: bytes) -> Outcome:
+        await self._stop_before("create", key)
+        return await super().create(key, body)
 
-        return slow
+    async def _stop_before(self, verb: str, key: str) -> None:
+        if verb == self._verb and key.startswith(self._prefix):
+            self.stopped.set()
+            await self.may_go_on.wait()
 
 
 async def test_every_job_is_admitted_where_its_zone_is_at_home_and_once() -> None:

@@ -174,6 +174,6 @@ class ManageTests:
 
         totals = msgspec.structs.asdict(stats.totals)
         assert totals == {
-            "enqueued": 4, "ready": 1, "delayed": 1, "running": 1, "done": 0, "dead": 1, "cancelled": 0
+            "enqueued": 4, "ready": 1, "delayed": 1, "running": 1, "done": 0, "dead": 1, "cancelled": 0, "purged": 0,
         }  # fmt: skip
         assert stats.position > empty.position
