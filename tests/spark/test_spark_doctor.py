@@ -79,6 +79,7 @@ def test_versions_are_compared_as_numbers() -> None:
     assert doctor._package("pyarrow", (3,), (100,)) == Finding("pyarrow", Health.WELL, pa.__version__)
     assert doctor._package("pyarrow", (3,), (9,)).health is Health.NOTE
     assert doctor._numbers("4.1.0.dev1") == (4, 1, 0)
+    assert doctor._numbers("2.2rc1") == (2, 2)
 
 
 class _Kept:

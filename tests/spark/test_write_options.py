@@ -38,3 +38,19 @@ def test_secrets_are_not_shown_and_not_named_in_errors() -> None:
     with pytest.raises(InvalidInputError) as caught:
         WriteOptions.parse({"path": "s3://bucket/queue", "store.secret": "HUSH"})
     assert "HUSH" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("run_at", "tomorrow", "run_at must be a time with its zone, for example 2026-02-15T10:00:00Z, not 'tomorrow'"),
+        ("run_at", "2026-02-15T10:00:00", "run_at must be a time with its zone"),
+        ("onKnown", "ignore", "onKnown must be one of fail, skip, not 'ignore'"),
+        ("payload", "xml", "payload must be one of column, json, not 'xml'"),
+        ("priority", "high", "priority must be a whole number, not 'high'"),
+        ("max_attempts", "0", "max_attempts must be"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_the_option_takes(option: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        WriteOptions.parse({"path": "file:///queue", option: value})

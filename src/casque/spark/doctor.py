@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import importlib.metadata
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -271,13 +272,8 @@ def ask_from_task(url: str, options: dict[str, str], batches: Iterable[Any]) -> 
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    numbers = []
-    for part in version.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
+    """Without what follows them, such as `.dev1` or `rc1`."""
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[^\d.]", version)[0])))
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:

@@ -65,7 +65,7 @@ def _text(name: str, value: str) -> str:
     return checks.text(name, value, 4096)
 
 
-def _choice(kind: type[C]) -> Callable[[str, str], C]:
+def choice(kind: type[C]) -> Callable[[str, str], C]:
     def read(name: str, value: str) -> C:
         try:
             return kind(value.strip().lower())
@@ -90,7 +90,7 @@ def flag(name: str, value: str) -> bool:
     return value.strip().lower() == "true"
 
 
-def _time(name: str, value: str) -> datetime:
+def parse_time(name: str, value: str) -> datetime:
     fix = f"{name} must be a time with its zone, for example 2026-02-15T10:00:00Z, not {checks.shown(value)}"
     try:
         moment = datetime.fromisoformat(value.strip())
@@ -107,7 +107,7 @@ def _moment(name: str, value: str) -> Moment:
     if value.strip().startswith("{"):
         return _positions(name, value)
     try:
-        return _time(name, value)
+        return parse_time(name, value)
     except InvalidInputError:
         raise InvalidInputError(
             f"{name} must be a position, or a time with its zone as 2026-02-15T10:00:00Z, not {checks.shown(value)}"
@@ -143,7 +143,7 @@ class SourceOptions:
     """
 
     url: str = _option("path", "URL of a store", "Where the queue is: what `load(url)` is given.", ALL, _text)
-    table: Table = _option("table", ", ".join(f"`{table}`" for table in Table), "What to read.", ALL, _choice(Table))
+    table: Table = _option("table", ", ".join(f"`{table}`" for table in Table), "What to read.", ALL, choice(Table))
     as_of: Moment | None = _option(
         "asOf",
         "position or time",
@@ -169,10 +169,10 @@ class SourceOptions:
         _moment,
     )
     since: datetime | None = _option(
-        "since", "time", "Only jobs that finished at this time or later.", "archive, attempts", _time
+        "since", "time", "Only jobs that finished at this time or later.", "archive, attempts", parse_time
     )
     until: datetime | None = _option(
-        "until", "time", "Only jobs that finished before this time.", "archive, attempts", _time
+        "until", "time", "Only jobs that finished before this time.", "archive, attempts", parse_time
     )
     start: Start | Moment = _option(
         "start",
@@ -213,7 +213,7 @@ class SourceOptions:
         "What a stream does that was too slow, so that what it was to read next is deleted: stop and say so, or go on "
         "with what is left and say what was skipped.",
         STREAMS,
-        _choice(OnGone),
+        choice(OnGone),
         OnGone.FAIL,
     )
     splits: int | None = _option(

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,11 +18,9 @@ from casque import checks
 from casque.client.connecting import ClientTlsFiles
 from casque.errors import InvalidInputError
 from casque.fields import GAINED, Field
-from casque.spark.options import STORE_PREFIX, flag
+from casque.spark.options import STORE_PREFIX, choice, flag, parse_time
 from casque.spark.via import Via
 from casque.storage.url import is_address, open_store
-
-C = TypeVar("C", bound=StrEnum)
 
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark reads itself and passes on all the same."""
@@ -107,7 +104,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             url=values["path"],
             store=store,
-            via=_choice("via", values.get("via"), Via, Via.AUTO),
+            via=choice(Via)("via", values.get("via", Via.AUTO)),
             broker=_broker(values.get("broker")),
             token=values.get("token"),
             tls=_tls(values),
@@ -115,8 +112,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
             txn_version=_whole("txnVersion", values.get("txnVersion"), 0),
             writer_id=_named("writerId", values.get("writerId")),
             id_from=_list(values.get("idFrom")),
-            on_known=_choice("onKnown", values["onKnown"], OnKnown, OnKnown.FAIL) if "onKnown" in values else None,
-            payload=_choice("payload", values.get("payload"), PayloadFrom, PayloadFrom.COLUMN),
+            on_known=choice(OnKnown)("onKnown", values["onKnown"]) if "onKnown" in values else None,
+            payload=choice(PayloadFrom)("payload", values.get("payload", PayloadFrom.COLUMN)),
             rows_max=_whole("rowsPerObject", values.get("rowsPerObject"), 1, 100_000) or ROWS_MAX,
             bytes_max=_whole("bytesPerObject", values.get("bytesPerObject"), 1024, BYTES_MAX) or BYTES_MAX,
             constants={name: read(values[name]) for name, read in _CONSTANTS.items() if name in values},
@@ -181,16 +178,6 @@ def _list(value: str | None) -> tuple[str, ...]:
     return names
 
 
-def _choice(option: str, value: str | None, kind: type[C], default: C) -> C:
-    if value is None:
-        return default
-    try:
-        return kind(value.lower())
-    except ValueError:
-        known = ", ".join(kind)
-        raise InvalidInputError(f"{option} must be one of {known}, not {checks.shown(value)}") from None
-
-
 def _broker(value: str | None) -> str | None:
     if value is not None and not is_address(value):
         raise InvalidInputError(
@@ -212,19 +199,11 @@ def _headers(value: str) -> dict[str, str]:
     return checks.few_headers(read)
 
 
-def _moment(value: str) -> int:
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise InvalidInputError(f"run_at must be a time as 2026-02-15T10:00:00Z, not {checks.shown(value)}") from None
-    return checks.moment_ms("run_at", moment)
-
-
 _CONSTANTS: dict[str, Callable[[str], Any]] = {
     "entrypoint": checks.entrypoint,
     "priority": lambda value: _whole("priority", value, -(2**63)),
     "zone": lambda value: checks.name("zone", value, checks.NAME_MAX),
-    "run_at": _moment,
+    "run_at": lambda value: checks.moment_ms("run_at", parse_time("run_at", value)),
     "headers": _headers,
     "max_attempts": lambda value: _whole("max_attempts", value, 1),
     "max_crashes": lambda value: _whole("max_crashes", value, 1),
