@@ -65,7 +65,8 @@ class QueueSettings:
     blob_max: int = 64 * 1024 * 1024
     """Payloads of more bytes than this are refused."""
     ticks: bool = True
-    """Whether this process handles due schedules. At least one process that has the queue open should."""
+    """Whether this process handles due schedules, and jobs that expire while no worker asks for any. At least one
+    process that has the queue open should."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

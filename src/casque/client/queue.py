@@ -254,6 +254,7 @@ class Queue(LeaseVerbs, Generic[T]):
         max_crashes: int | None = None,
         fifo: bool = False,
         tags: Sequence[str] = (),
+        expires: float | timedelta | datetime | None = None,
         request_id: str | None = None,
     ) -> Job[T]:
         """Add a job; it is durable when this returns.
@@ -264,10 +265,23 @@ class Queue(LeaseVerbs, Generic[T]):
         is dead after its worker process died this many times, and crashes do not count as attempts; without it, a crash
         is a failed attempt. `zone`: the tenant that the job belongs to; zones take turns. `fifo`: the jobs of this zone
         run strictly in enqueue order, one at a time, whatever their priorities. `tags`: up to 16 short texts, without
-        commas, to find the job by.
+        commas, to find the job by. `expires`: a job that no worker has claimed by then, or this long after its enqueue,
+        is cancelled with the reason `expired`; one that is running may finish, but is not tried again.
         """
         new = NewJob(
-            entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes, fifo, tags
+            entrypoint,
+            payload,
+            priority,
+            delay,
+            run_at,
+            key,
+            max_attempts,
+            headers,
+            zone,
+            max_crashes,
+            fifo,
+            tags,
+            expires,
         )
         spec = self._new.spec(new_id(self._parts.rng), new)
         [record] = await self._service.call(requests.Enqueue((spec,), checks.request_id(request_id)))
@@ -670,6 +684,8 @@ class Queue(LeaseVerbs, Generic[T]):
         new = as_new_job(job)
         if new.delay is not None or new.run_at is not None:
             raise InvalidInputError("the job of a schedule has no delay and no run_at: each tick is its time")
+        if isinstance(new.expires, datetime):
+            raise InvalidInputError("expires must be a span, such as timedelta(minutes=10): it counts from each tick")
         spec = self._new.spec("", new)
         checks.blob("payload", spec.payload, checks.SCHEDULED_BYTES_MAX)
         cron.parse(checks.text("expression", expression, cron.EXPRESSION_MAX), cron.zone(tz))

@@ -44,6 +44,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
         max_crashes: int | None = None,
         fifo: bool = False,
         tags: Sequence[str] = (),
+        expires: float | timedelta | datetime | None = None,
         request_id: str | None = None,
     ) -> SyncJob[T]:
         """Add a job; it is durable when this returns."""
@@ -62,6 +63,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
                     max_crashes=max_crashes,
                     fifo=fifo,
                     tags=tags,
+                    expires=expires,
                     request_id=request_id,
                 )
             ),
