@@ -1,4 +1,4 @@
-"""When a job runs: priorities, delays, a moment, and a key that keeps a job from being queued twice."""
+"""When a job runs: priorities, delays, a moment, an end, and a key that keeps a job from being queued twice."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ async def main() -> None:
         # Not before then. A moment needs a time zone; one that has passed means now.
         await queue.enqueue("report", b"in a moment", delay=timedelta(milliseconds=50))
         await queue.enqueue("report", b"next year", run_at=datetime.now(UTC) + timedelta(days=365))
+
+        # Worth nothing later: cancelled if no worker has claimed it by then.
+        await queue.enqueue("quote", b"of this moment", expires=timedelta(milliseconds=1))
 
         # While an unfinished job holds the key, enqueueing gives that job back and adds nothing.
         first = await queue.enqueue("report", b"nightly", priority=20, key="nightly-report")
@@ -39,6 +42,7 @@ async def main() -> None:
         print("order:", ", ".join(name for name in order if name != "in a moment"))
         print("delayed job ran:", "in a moment" in order)
 
+        print("expired jobs handed out:", len(await queue.dequeue("quote", wait=0.05)))
         [later] = await queue.jobs()
         await queue.cancel(later.id)
         print("cancelled:", later.payload.decode())

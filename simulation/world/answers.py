@@ -115,7 +115,7 @@ class Answers:
         """Who asks about a job has heard of it, and what has ended never comes back."""
         if self._h.is_ring and request.verb is not Verb.ADMIT:
             self._h.demand(
-                not isinstance(error, InvalidInputError),
+                not isinstance(error, InvalidInputError) or request.job_id in self._h.expiring,
                 Invariant.EXPECTED,
                 lambda: f"{request} was refused for good ({error}), and there is nothing wrong with it",
             )
@@ -310,10 +310,10 @@ class Answers:
 
     def _failed_so(self, request: Request) -> bool:
         """Somebody else had told the same failure of the same lease, which is no reason to refuse this one."""
-        record = self._h.record(request.job_id or "")
-        return record is not None and any(
+        return any(
             tried.token == request.token
             and (tried.how is Ending.FAILED or not (tried.error or "").endswith(LEASE_RAN_OUT))
+            for record in self._h.lately(request.job_id or "")
             for tried in record.tries
         )
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from casque.service.requests import Dequeue
-from casque.state import State
+from casque.state import Lapse, State
 from casque.state.answers import AnswerFacet
 from casque.state.facets import Facets
 from casque.state.finished import FinishedFacet
@@ -74,6 +74,7 @@ def claimable(
 def _claimed(
     state: State, now_ms: int, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None, at_once: int
 ) -> Claims:
+    state.execute(Lapse(), now_ms)
     claims = Claims()
     command = Dequeue(entrypoints, limit=at_once, lease_ms=1_000, zones=zones)
     for _ in range(LIMIT):
@@ -125,7 +126,7 @@ def _allowed_of(
     if zone in state.zone_leases or (rules is not None and rules.paused):
         return []
     running = sum(job.state is JobState.RUNNING for job in jobs)
-    waiting = [job for job in jobs if job.state in (JobState.READY, JobState.DELAYED)]
+    waiting = [job for job in jobs if job.state in (JobState.READY, JobState.DELAYED) and not _has_expired(job, now_ms)]
     due = [job for job in waiting if job.state is JobState.READY or job.due_ms <= now_ms]
     if any(job.spec.fifo for job in jobs):
         free = not running and len(due) == len(waiting)
@@ -140,3 +141,7 @@ def _allowed_of(
     if rules is not None and rules.running_max is not None:
         due = due[: max(rules.running_max - running, 0)]
     return [job.spec.id for job in due]
+
+
+def _has_expired(job: JobRecord, now_ms: int) -> bool:
+    return job.spec.expires_ms is not None and job.created_ms + job.spec.expires_ms <= now_ms

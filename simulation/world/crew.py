@@ -536,12 +536,25 @@ class Crew:
                     max_crashes=crashes,
                     fifo=zones[i] in fifos,
                     tags=tags_of(number, i),
+                    expires=self._expires_s(number, i, delay),
                 )
                 for i, (name, priority, delay, key, attempts, crashes) in enumerate(drawn)
             ]
             return lambda life: life.queue.enqueue_many(jobs, request_id=request_id)
 
         return self._request(Verb.ENQUEUE, send, items=items)
+
+    def _expires_s(self, number: int, item: int, delay_s: float | None) -> float | None:
+        """Nothing is drawn for it that others draw from: where no job expires, worlds stay as they were."""
+        if not self._world.profile.fleeting:
+            return None
+        rng = Random(f"{self._world.seed}/{number}/{item}/expires")
+        expires_s = (delay_s or 0.0) + rng.uniform(0.5, 8.0)
+        return expires_s if rng.random() < self._world.profile.fleeting else None
+
+    def _expiries_ms(self, number: int, delays: list[float | None]) -> list[int | None] | None:
+        spans = [self._expires_s(number, row, delay) for row, delay in enumerate(delays)]
+        return [None if span is None else int(span * 1000) for span in spans] if any(spans) else None
 
     def _borrowed_request(self, other: Request) -> Request:
         number, rng = len(self._world.history.requests), self._rng
@@ -655,6 +668,7 @@ class Crew:
                 keys,
                 zones=zones if any(zones) else None,
                 fifo=[zone in FIFO_ZONES for zone in zones] if self._world.profile.strict else False,
+                expires_ms=self._expiries_ms(number, delays),
             )
             staging = life.staging()
             size = items // parts

@@ -128,6 +128,8 @@ class History:
         """What every job that came has to do, by its id."""
         self.reached: dict[str, tuple[str, str | None]] = of.reached if of else {}
         """The entrypoint and the zone of every job that came, by its id."""
+        self.expiring: set[str] = of.expiring if of else set()
+        """The ids of jobs that expire."""
         self.blobs: dict[str, bytes] = {}
         """Every large payload that was ever stored."""
         self.gone: set[str] = of.gone if of else set()
@@ -218,6 +220,10 @@ class History:
 
     def record(self, job_id: str) -> JobRecord | None:
         return self.state.jobs.get(job_id)
+
+    def lately(self, job_id: str) -> list[JobRecord]:
+        """What it was in the last versions. It may have left since, or forgotten its oldest tries."""
+        return [found for state in self.states.values() if (found := state.jobs.get(job_id)) is not None]
 
     def goes_on(self, job_id: str, token: int | None) -> bool:
         """Whether this very lease is there, by the token as it is stored."""

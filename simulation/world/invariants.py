@@ -21,6 +21,7 @@ class Invariant(StrEnum):
     CONSERVED = "7 no job appears from nowhere and none vanishes"
     ORDER = "8 the best ready job is claimed first"
     PLACE = "8 a job that loses its first worker keeps its place, and one that loses another goes to the back"
+    LAPSED = "8 a job that has expired is not handed out, and only one that waits expires, not before its time"
     CLAIMABLE = "8 whatever is ready and allowed can be claimed, by those who saw it happen and after a restart"
     FIFO = "8 a FIFO zone is worked off in its order, one job at a time"
     ZONES = "8 a zone's rules hold: no more of its jobs run than may, and none while it is paused"

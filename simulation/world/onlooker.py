@@ -303,6 +303,11 @@ class LogOnlooker:
 
     def _check_tries(self, segment: Segment, finished: list[Finished]) -> None:
         over = self._stories.follow(segment)
+        self._h.demand(
+            not self._stories.lapsed_at_work,
+            Invariant.LAPSED,
+            lambda: f"commit {segment.position} let a job expire that was running",
+        )
         told = {i: tries for event in segment.events if (i := subject(event)) and (tries := self._stories.tries.get(i))}
         kept = {i: self._full.jobs[i].tries for i in told}
         self._h.demand(

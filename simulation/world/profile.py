@@ -122,6 +122,8 @@ class Profile:
     """The share of jobs that have a unique key."""
     large: float = 0.1
     """The share of jobs whose payload lies beside the queue."""
+    fleeting: float = 0.0
+    """The share of jobs that expire after some seconds."""
     unread: float = 0.0
     """The chance that such a payload cannot be read."""
     curious: int = 0
@@ -223,4 +225,6 @@ DISK = Profile(
 ROLLING = replace(CALM, name="rolling", every_s={Fault.CLOSE: 4.0})
 """Nothing goes wrong, but processes are stopped cleanly and started again all the time."""
 STEPS = replace(CALM, name="steps", every_s={Fault.CLOCK_STEP: 3.0, Fault.CRASH: 10.0})
-PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, DISK, ROLLING, STEPS)}
+FLEETING = replace(ROUGH, name="fleeting", fleeting=0.5)
+"""Half of the jobs expire after some seconds, by clocks that differ by as much."""
+PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, DISK, ROLLING, STEPS, FLEETING)}

@@ -66,6 +66,9 @@ class RingHistory(History):
     def record(self, job_id: str) -> JobRecord | None:
         return next((found for shard in self.shards.values() if (found := shard.record(job_id)) is not None), None)
 
+    def lately(self, job_id: str) -> list[JobRecord]:
+        return [found for shard in self.shards.values() for found in shard.lately(job_id)]
+
     def claim(self, token: int) -> Claim | None:
         own, shard = inner(token)
         return self.shards[shard].claim(own) if shard in self.shards else None

@@ -46,6 +46,10 @@ RECOVERED = 8
 """One in so many commits is read by a fresh reader, even if nothing but the log has changed."""
 
 
+TIME = Request(-1, Verb.CANCEL, lambda _: None)  # type: ignore[arg-type, return-value]  # nobody sends it
+"""What ends a job that has expired."""
+
+
 class Steps:
     """Run after every write and every deletion that lands."""
 
@@ -312,6 +316,8 @@ class _Step:
         name = record.spec.entrypoint
         self._demand_open(record, Gate.DRAINING, self._old.gates.drains(name) and self._new.gates.drains(name))
         h.fates[record.id] = Fate(record.id)
+        if record.spec.expires_ms is not None:
+            h.expiring.add(record.id)
         h.reached[record.id] = record.spec.entrypoint, record.spec.zone
         if record.state is JobState.RUNNING:
             self._note_claim(record, None)
@@ -511,6 +517,7 @@ class _Step:
         if b.cancelled > a.cancelled:
             endings += h.concerning(record.id, Verb.CANCEL)
             endings += [r for r in h.concerning(record.id, Verb.WITHDRAW) if self._may_act(r, record)]
+            endings += [TIME] if self._may_have_lapsed(record) else []
         if b.dead_purged > a.dead_purged:
             endings += [request for request in h.purges if request.open_ended]
         if not endings:
@@ -525,6 +532,25 @@ class _Step:
         for verb in (Verb.NACK, Verb.SNOOZE, Verb.DECLINE, Verb.RETRY, Verb.RESCHEDULE, Verb.HEARTBEAT):
             for request in h.concerning(record.id, verb):
                 request.may_have_acted = True
+
+    def _may_have_lapsed(self, record: JobRecord) -> bool:
+        """Whether its time was up by the clock of who wrote this. If it was running, its lease has ended before in the
+        same commit; of a log, the events tell that."""
+        expires_ms = record.expires_at_ms
+        if expires_ms is None or expires_ms > self._sender.node.clock.highest_wall_ms:
+            return False
+        ends = (Verb.NACK, Verb.SNOOZE, Verb.DECLINE, Verb.GIVE_BACK)
+        return (
+            record.state in WAITING
+            or self._h.claims[record.token].holder is None
+            or any(self._h.concerning(record.id, verb, record.token) for verb in ends)
+            or self._has_run_out(record)
+            or self._taken_back_on_request(record, self._sender.node.clock.highest_wall_ms)
+        )
+
+    def _has_run_out(self, record: JobRecord) -> bool:
+        lasted_s = self._h.now() - self._h.fates[record.id].touched_at
+        return lasted_s >= length_s(self._old, record, self._sender) - CLOCK_GRAIN_S
 
     def _may_act(self, ack: Request, record: JobRecord) -> bool:
         """Without a token it acts on whatever there is; with one, on that lease only."""
@@ -799,6 +825,12 @@ class _Step:
             self._sender.writers[self._writer] in (record.worker, ANYBODY),
             Invariant.CAUSED,
             lambda: f"job {record.id[:8]} was claimed for {record.worker}, who did not send this commit",
+        )
+        expires_ms = record.expires_at_ms
+        h.demand(
+            expires_ms is None or (record.claimed_ms or 0) < expires_ms,
+            Invariant.LAPSED,
+            lambda: f"job {record.id[:8]} was claimed at {record.claimed_ms}, and had expired at {expires_ms}",
         )
         was_delayed = before is not None and before.state is JobState.DELAYED
         h.demand(

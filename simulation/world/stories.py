@@ -14,6 +14,7 @@ from casque.state import (
     Declined,
     Died,
     Expired,
+    Lapsed,
     Nacked,
     Purged,
     Quarantined,
@@ -40,6 +41,8 @@ class Stories:
         self._claims: dict[str, tuple[int, Claimed]] = {}
         self.tries: dict[str, Tries] = {}
         """Of jobs that were claimed at least once, and are still there."""
+        self.lapsed_at_work = False
+        """Whether a job has expired while somebody was at work on it."""
 
     def begin(self, jobs: Iterable[JobRecord]) -> None:
         """With these, of which nobody has told before."""
@@ -73,6 +76,9 @@ class Stories:
                 case Returned(job_id=job_id) | Snoozed(job_id=job_id) | Declined(job_id=job_id):
                     del self._claims[job_id]
                 case Acked(job_id=job_id) | Cancelled(job_id=job_id) | Withdrawn(job_id=job_id):
+                    finished.append(self._over(job_id))
+                case Lapsed(job_id=job_id):
+                    self.lapsed_at_work |= job_id in self._claims
                     finished.append(self._over(job_id))
                 case Purged(job_id=job_id):
                     self._over(job_id)

@@ -346,6 +346,14 @@ def span_ms(argument: str, value: Any) -> int:
     return milliseconds(timedelta(seconds=seconds))
 
 
+def expires_ms(value: Any) -> int:
+    """A span that is not empty."""
+    span = span_ms("expires", value)
+    if not span:
+        raise InvalidInputError("expires must be longer than 0 seconds: the job would never run")
+    return span
+
+
 def moment_ms(argument: str, value: Any) -> int:
     if not isinstance(value, datetime):
         raise InvalidInputError(f"{argument} must be a datetime, not {type(value).__name__}")

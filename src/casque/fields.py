@@ -15,7 +15,7 @@ import msgspec
 
 from casque import checks
 from casque.errors import InvalidInputError
-from casque.types import JobSpec
+from casque.types import EXPIRES_MS_MAX, JobSpec
 
 
 class SetBy(StrEnum):
@@ -215,6 +215,13 @@ FIELDS = (
         lambda v: checks.flag("fifo", v),
     ),
     _asked("tags", "array<string>", "Its tags, in the order given; null for none.", check_tags, gained=True),
+    _asked(
+        "expires_ms",
+        "bigint",
+        "How long after its enqueue it may be claimed; null if it does not expire.",
+        lambda v: checks.whole("expires_ms", v, 1, EXPIRES_MS_MAX),
+        gained=True,
+    ),
     _kept(
         "sequence",
         "bigint",

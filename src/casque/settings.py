@@ -70,7 +70,8 @@ class QueueSettings:
     blob_max: int = 64 * 1024 * 1024
     """Payloads of more bytes than this are refused."""
     ticks: bool = True
-    """Whether this process handles due schedules. At least one process that has the queue open should."""
+    """Whether this process handles due schedules, and jobs that expire while no worker asks for any. At least one
+    process that has the queue open should."""
     osqueue_timeout: timedelta = timedelta(seconds=30)
     """At a broker: how long a client of osqueue may send no heartbeat before its job is given to another one."""
 

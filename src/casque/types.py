@@ -75,6 +75,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     fifo: bool = False
     """Its zone hands out its jobs strictly in enqueue order, one at a time."""
     tags: tuple[str, ...] = ()
+    expires_ms: int | None = None
+    """Cancelled if it waits this long after it was enqueued, by the clock of the process that decides."""
 
     @property
     def attempts_max(self) -> int | None:
@@ -82,6 +84,10 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.max_attempts
 
 
+EXPIRES_MS_MAX = 1000 * 365 * 24 * 3600 * 1000
+"""A thousand years, as for all spans."""
+NOT_CLAIMED_IN_TIME = "expired: no worker claimed it in time"
+"""The error of a job that was cancelled because it had expired."""
 _TAGS = {
     "maxItems": 16,
     "uniqueItems": True,
@@ -95,6 +101,8 @@ class GainedFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     tags: Annotated[tuple[str, ...], msgspec.Meta(extra_json_schema=_TAGS)] = ()
     """Short texts to find jobs by."""
+    expires_ms: Annotated[int, msgspec.Meta(ge=1, le=EXPIRES_MS_MAX)] | None = None
+    """Milliseconds from its enqueue after which it is not handed out any more, but cancelled."""
 
 
 class GainedColumns(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -102,6 +110,7 @@ class GainedColumns(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     at the end."""
 
     tags: list[tuple[str, ...]] | None = None
+    expires_ms: list[int | None] | None = None
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -215,6 +224,12 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def id(self) -> str:
         return self.spec.id
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When it is not wanted any more; None if it never expires."""
+        expires_ms = self.spec.expires_ms
+        return None if expires_ms is None else self.created_ms + expires_ms
 
     @property
     def tries_bytes(self) -> int:

@@ -159,6 +159,7 @@ PRINTED = {
         r"waiting for their time: 2",
         r"order: urgent, daily, hourly, weekly, yearly, nightly",
         r"delayed job ran: True",
+        r"expired jobs handed out: 0",
         r"cancelled: next year",
     ],
     "several_processes": [r"each job once: True", r"30 done, 0 waiting, 0 running"],

@@ -122,6 +122,7 @@ LATER = {
     EventKind.CRASHED,
     EventKind.QUARANTINED,
     EventKind.WITHDRAWN,
+    EventKind.LAPSED,
     EventKind.SCHEDULED,  # see test_casque_schedules.py
     EventKind.UNSCHEDULED,
     EventKind.TICKED,

@@ -44,6 +44,15 @@ def test_a_job_is_enqueued_with_everything_that_was_said_about_it(url: str) -> N
     assert again.output.strip() == job.id, "the key is held, and nothing was added"
 
 
+def test_a_job_can_be_given_a_time_after_which_it_is_cancelled(url: str) -> None:
+    casque("enqueue", url, "send", "1", "--expires", "10m")
+    [job] = lines_of(casque("jobs", "list", url, "--json"))
+    assert job["expires_ms"] == 600_000
+
+    refused = casque("enqueue", url, "send", "2", "--expires", "1m", "--delay", "2m", ends=2)
+    assert "expires must be later than delay or run_at" in " ".join(refused.output.split())
+
+
 def test_jobs_are_listed_by_their_tags(url: str) -> None:
     casque("enqueue", url, "send", "1", "--tag", "urgent", "-t", "billing")
     casque("enqueue", url, "send", "2", "--tag", "billing")

@@ -127,7 +127,17 @@ GUARANTEES = (
     ),
     Guarantee("One live lease per job", (Invariant.TOKENS, Invariant.LEASE, Invariant.LEASED), EVERY_WAY, ("log",)),
     Guarantee(
-        "Order", (Invariant.ORDER, Invariant.FIFO, Invariant.ZONES, Invariant.CLAIMABLE, Invariant.GATES), EVERY_WAY
+        "Order",
+        (
+            Invariant.ORDER,
+            Invariant.PLACE,
+            Invariant.LAPSED,
+            Invariant.FIFO,
+            Invariant.ZONES,
+            Invariant.CLAIMABLE,
+            Invariant.GATES,
+        ),
+        EVERY_WAY,
     ),
     Guarantee(
         "A lost reply does nothing twice",

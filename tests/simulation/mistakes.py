@@ -50,7 +50,7 @@ from simulation.world.layout import (
     WATCHED_RING,
     Layout,
 )
-from simulation.world.profile import DISK, ROLLING, Fault
+from simulation.world.profile import DISK, FLEETING, ROLLING, Fault
 from tests.simulation import (
     archive_mutations,
     broker_mutations,
@@ -282,6 +282,12 @@ _RULES: list[_Row] = [
     (mutations.jobs_go_to_the_back_with_their_first_worker, RING, STORMY, Invariant.PLACE),
     (mutations.jobs_keep_their_place_whatever_they_kill, DOCUMENT, STORMY, Invariant.PLACE),
     (mutations.jobs_keep_their_place_whatever_they_kill, LOG, STORMY, Invariant.PLACE),
+    (mutations.jobs_handed_out_after_their_time, DOCUMENT, FLEETING, Invariant.LAPSED),
+    (mutations.jobs_handed_out_after_their_time, LED, FLEETING, Invariant.LAPSED),
+    (mutations.jobs_handed_out_after_their_time, RING, FLEETING, Invariant.LAPSED),
+    (mutations.running_jobs_expire, LOG, FLEETING, None),
+    (mutations.running_jobs_expire, DOCUMENT, FLEETING, None),
+    (mutations.restored_jobs_never_expire, LOG, FLEETING, None),
     (mutations.priorities_ignored, DOCUMENT, STORMY, Invariant.ORDER),
     (mutations.heartbeats_not_written, DOCUMENT, STORMY, Invariant.SAME_STATE),
     (ring_mutations.fifo_zones_that_go_on_after_a_failure, LOG, CALM, None),

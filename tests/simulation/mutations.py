@@ -41,6 +41,7 @@ from casque.state import (
     answers,
     job_life,
     job_table,
+    lapses,
     leases,
     schedules,
     settling,
@@ -51,12 +52,13 @@ from casque.state.answers import AnswerFacet
 from casque.state.events import subject
 from casque.state.gates import GateFacet
 from casque.state.lane import Lane
+from casque.state.lapses import LapseIndex
 from casque.state.schedules import ScheduleFacet
 from casque.state.sources import SourceFacet
 from casque.state.vigils import VigilFacet
 from casque.state.writers import WriterFacet
 from casque.storage.port import LOST, Outcome, Read, Stored, Unknown
-from casque.types import Admission, Ending, JobRecord, Missed, Schedule, Totals
+from casque.types import Admission, Ending, JobRecord, JobState, Missed, Schedule, Totals
 from simulation.world.bucket import Bucket
 from simulation.world.life import Life
 from simulation.world.line import Line
@@ -406,6 +408,26 @@ def jobs_go_to_the_back_with_their_first_worker(patch: pytest.MonkeyPatch) -> No
 def jobs_keep_their_place_whatever_they_kill(patch: pytest.MonkeyPatch) -> None:
     """One that kills its worker is handed to the next worker at once, until none is left."""
     patch.setattr(leases, "keeps_place", lambda job: True)
+
+
+def jobs_handed_out_after_their_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LapseIndex, "next_ms", lambda self: None)
+
+
+def running_jobs_expire(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lapses, "_WAITING", (JobState.READY, JobState.DELAYED, JobState.RUNNING))
+
+
+def restored_jobs_never_expire(patch: pytest.MonkeyPatch) -> None:
+    """What is derived from the jobs is built anew without those that expire."""
+
+    def forgetful(self: job_table.JobTable, job: JobRecord) -> None:
+        if job.state is JobState.READY:
+            self.ready.push(job)
+        elif job.state is JobState.DELAYED:
+            self.ready.push_delayed(job)
+
+    patch.setattr(job_table.JobTable, "_list", forgetful)
 
 
 def priorities_ignored(patch: pytest.MonkeyPatch) -> None:

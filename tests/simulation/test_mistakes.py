@@ -26,7 +26,7 @@ from simulation.world.layout import (
     WATCHED_RING,
     Layout,
 )
-from simulation.world.profile import DISK, ROLLING
+from simulation.world.profile import DISK, FLEETING, ROLLING
 from tests.simulation.mistakes import (
     AHEAD,
     BLURRED,
@@ -101,6 +101,9 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (DOCUMENT, DEAF),
         (DOCUMENT, IMPATIENT),
         (LOG, STORMY),
+        (LOG, FLEETING),
+        (DOCUMENT, FLEETING),
+        (RING, FLEETING),
         (LOG, SLEEPY),
         (LOG, PAIR),
         (LOG, NAPS),

@@ -63,6 +63,7 @@ VALUES: dict[str, Any] = {
     "max_crashes": 4,
     "fifo": True,
     "tags": ("urgent", "billing"),
+    "expires_ms": 600_000,
     "sequence": 12,
     "created_at": AT_MS,
     "state": JobState.RUNNING,
@@ -83,6 +84,8 @@ VALUES: dict[str, Any] = {
 
 
 def of(form: str, fields: tuple[Field, ...] = FIELDS) -> list[str]:
+    if form == "argument":
+        return [ARGUMENTS.get(field.name, field.name) for field in fields]
     return [name for field in fields if (name := getattr(field, form)) is not None]
 
 
@@ -188,24 +191,33 @@ def test_defaults_are_those_of_a_job(kind: type[msgspec.Struct]) -> None:
 
 # --- What people call ---
 
+ARGUMENTS = {"expires_ms": "expires"}
+"""Spans are arguments without a unit."""
+
+
+def arguments() -> set[str]:
+    return {ARGUMENTS.get(field.name, field.name) for field in ASKED}
+
 
 @pytest.mark.parametrize("function", [Queue.enqueue, SyncQueue.enqueue])
 def test_enqueue_takes_every_field_that_a_producer_sets(function: Callable[..., Any]) -> None:
     taken = set(inspect.signature(function).parameters)
-    assert {field.name for field in ASKED} == taken - {"self", "delay", "request_id"}
-    assert {field.name for field in ASKED} == set(NewJob.__struct_fields__) - {"delay"}
+    assert arguments() == taken - {"self", "delay", "request_id"}
+    assert arguments() == set(NewJob.__struct_fields__) - {"delay"}
 
 
 def test_functions_take_every_field_that_a_producer_sets() -> None:
     of_the_function = {"entrypoint", "payload", "id"}
-    options = {field.name for field in ASKED} - of_the_function
-    assert set(Options.__struct_fields__) == options | {"delay", "zone_of"}
+    kept = {field.name for field in ASKED} - of_the_function
+    assert set(Options.__struct_fields__) == kept | {"delay", "zone_of"}
+    options = arguments() - of_the_function
     assert set(inspect.signature(Enqueuing.using).parameters) == options - {"run_at"} | {"self"}
     assert options - {"run_at", "headers"} <= set(inspect.signature(App.job).parameters)
 
 
 def test_a_job_shows_every_field() -> None:
     names = {"state": "state", "lease_ms": "lease", "beat_at": "heartbeat_at", "error": "last_error"}
+    names["expires_ms"] = "expires_at"
     hidden = {"run_at", "sequence", "claimed_at", "fifo", "declined"}
     """Only in `job.record`."""
     for field in FIELDS:
@@ -226,7 +238,7 @@ def test_commands_take_every_field_that_a_producer_sets() -> None:
     """Arguments, made by the queue, and options of `casque enqueue` alone."""
     names = {"header": "headers", "tag": "tags"}
     options = {names.get(name, name) for name in NewJobOptions.__struct_fields__}
-    assert {field.name for field in ASKED} - given == options
+    assert arguments() - given == options
 
 
 # --- Tables ---
@@ -384,7 +396,7 @@ def test_the_border_refuses_a_bad_value_of_every_field() -> None:
 @pytest.mark.parametrize(
     ("page", "form", "fields"),
     [
-        ("python.md", "name", ASKED),
+        ("python.md", "argument", ASKED),
         ("http.md", "http", ASKED),
         ("log-format.md", "logged", SPEC),
         ("document-format.md", "stored", FIELDS),

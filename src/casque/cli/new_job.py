@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from casque.cli.command import Options
-from casque.cli.options import parse_pairs
+from casque.cli.options import parse_pairs, parse_span
 from casque.client.new_jobs import NewJob
 
 
@@ -43,6 +43,11 @@ class NewJobOptions(Options, frozen=True, kw_only=True):
         typer.Option("--tag", "-t", metavar="TEXT", help="A text to find the job by; may be repeated."),
     ] = None
 
+    expires: Annotated[
+        str | None,
+        typer.Option("--expires", metavar="SPAN", help="Cancel the job if no worker claims it in time: 30s, 10m, 2h."),
+    ] = None
+
     def job(self, entrypoint: str, payload: bytes, **more: Any) -> NewJob[bytes]:
         """Raises InvalidInputError."""
         return NewJob(
@@ -55,5 +60,6 @@ class NewJobOptions(Options, frozen=True, kw_only=True):
             max_attempts=self.max_attempts,
             max_crashes=self.max_crashes,
             tags=tuple(self.tag or ()),
+            expires=None if self.expires is None else parse_span("--expires", self.expires),
             **more,
         )

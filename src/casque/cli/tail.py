@@ -26,12 +26,13 @@ from casque.printable import printable
 from casque.service import EventKind, QueueEvent
 from casque.storage.port import Store
 
-ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
+ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.LAPSED, EventKind.PURGED})
 COLOURS = {
     "added": "green",
     "acked": "cyan",
     "nacked": "yellow",
     "expired": "yellow",
+    "lapsed": "yellow",
     "crashed": "red",
     "died": "bold red",
     "quarantined": "bold red",

@@ -14,7 +14,7 @@ import msgspec
 from casque.client.payloads import BytesCodec, PayloadCodec
 from casque.codec.blobs import missing_blob
 from casque.errors import InvalidInputError
-from casque.types import Attempt, JobRecord, JobState, Progress, from_ms
+from casque.types import Attempt, JobRecord, JobState, Progress, from_ms, moment_of
 
 T = TypeVar("T")
 
@@ -179,6 +179,11 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
     @property
     def tags(self) -> tuple[str, ...]:
         return self.record.spec.tags
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is cancelled unless it is running by then; None if it does not expire."""
+        return moment_of(self.record.expires_at_ms)
 
     async def ack(self, *, result: bytes | None = None) -> None:
         """Mark the job as done; `result`, up to 256 KiB, goes to the archive with it.

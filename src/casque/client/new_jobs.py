@@ -34,6 +34,7 @@ class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
     max_crashes: int | None = None
     fifo: bool = False
     tags: Sequence[str] = ()
+    expires: float | timedelta | datetime | None = None
     id: str | None = None
     """The id of the job, chosen by its producer; casque makes one otherwise."""
 
@@ -48,12 +49,13 @@ class SpecMaker(Generic[T]):
     def spec(self, job_id: str, new: NewJob[T], checked: str | None = None) -> JobSpec:
         """`job_id`: for a job that has no id of its own. `checked`: an entrypoint that was checked already."""
         attempts = new.max_attempts
+        run_at_ms = None if new.delay is None and new.run_at is None else self.run_at_ms(new.delay, new.run_at)
         return JobSpec(
             job_id if new.id is None else checks.name("id", new.id, checks.NAME_MAX),
             checked if checked is not None and new.entrypoint is checked else checks.entrypoint(new.entrypoint),
             self._codec.encode(new.payload),
             checks.priority(new.priority),
-            None if new.delay is None and new.run_at is None else self.run_at_ms(new.delay, new.run_at),
+            run_at_ms,
             self._env.settings.max_attempts if attempts is None else checks.max_attempts(attempts),
             None if new.key is None else checks.name("key", new.key, checks.KEY_MAX),
             None if new.headers is None else checks.headers(new.headers),
@@ -61,6 +63,7 @@ class SpecMaker(Generic[T]):
             max_crashes=None if new.max_crashes is None else checks.max_crashes(new.max_crashes),
             fifo=checks.flag("fifo", new.fifo),
             tags=check_tags(new.tags) if new.tags != () else (),
+            expires_ms=None if new.expires is None else self._expires_ms(new.expires, run_at_ms),
         )
 
     def specs(self, jobs: list[tuple[str, T] | NewJob[T]]) -> tuple[JobSpec, ...]:
@@ -89,6 +92,7 @@ class SpecMaker(Generic[T]):
                         max_crashes=same.max_crashes,
                         fifo=same.fifo,
                         tags=same.tags,
+                        expires_ms=same.expires_ms,
                     )
                 )
                 continue
@@ -111,6 +115,19 @@ class SpecMaker(Generic[T]):
             raise InvalidInputError("give either delay or run_at, not both")
         return self._env.clock.wall_ms() + checks.span_ms("delay", delay)
 
+    def _expires_ms(self, expires: float | timedelta | datetime, run_at_ms: int | None) -> int:
+        """From now on, as the queue keeps it: then the clock of the process that writes the job counts."""
+        now_ms = self._env.clock.wall_ms()
+        if isinstance(expires, datetime):
+            expires_ms = checks.moment_ms("expires", expires) - now_ms
+        else:
+            expires_ms = checks.expires_ms(expires)
+        if expires_ms < 1:
+            raise InvalidInputError(f"expires must be later than now, not {expires}: it would never run")
+        if run_at_ms is not None and run_at_ms >= now_ms + expires_ms:
+            raise InvalidInputError(f"expires must be later than delay or run_at, not {expires}: it would never run")
+        return expires_ms
+
 
 def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
     """True if the checks of one job hold for the other: identical values, and no time, key or id of its own."""
@@ -123,6 +140,7 @@ def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
         and one.max_crashes is other.max_crashes
         and one.fifo is other.fifo
         and one.tags is other.tags
+        and one.expires is other.expires
         and other.key is None
         and other.id is None
         and other.delay is None

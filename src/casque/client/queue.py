@@ -259,6 +259,7 @@ class Queue(LeaseVerbs, Generic[T]):
         max_crashes: int | None = None,
         fifo: bool = False,
         tags: Sequence[str] = (),
+        expires: float | timedelta | datetime | None = None,
         id: str | None = None,  # noqa: A002  the natural name: enqueue("send", payload, id="mail-17")
         request_id: str | None = None,
     ) -> Job[T]:
@@ -270,13 +271,28 @@ class Queue(LeaseVerbs, Generic[T]):
         is dead after its worker process died this many times, and crashes do not count as attempts; without it, a crash
         is a failed attempt. `zone`: the tenant that the job belongs to; zones take turns. `fifo`: the jobs of this zone
         run strictly in enqueue order, one at a time, whatever their priorities. `tags`: up to 16 short texts, without
-        commas, to find the job by. `id`: the job's id, 1 to 256 printable characters, instead of a random one.
+        commas, to find the job by. `expires`: a job that no worker has claimed by then, or this long after its enqueue,
+        is cancelled with the reason `expired`; one that is running may finish, but is not tried again. `id`: the job's
+        id, 1 to 256 printable characters, instead of a random one.
 
         Raises:
             InvalidInputError: a job in the queue has this id, or a value is out of its range. Nothing was added.
         """
         new = NewJob(
-            entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes, fifo, tags, id
+            entrypoint,
+            payload,
+            priority,
+            delay,
+            run_at,
+            key,
+            max_attempts,
+            headers,
+            zone,
+            max_crashes,
+            fifo,
+            tags,
+            expires,
+            id,
         )
         spec = self._new.spec(new_id(self._parts.rng), new)
         [record] = await self._service.call(requests.Enqueue((spec,), checks.request_id(request_id)))
@@ -679,6 +695,8 @@ class Queue(LeaseVerbs, Generic[T]):
         new = as_new_job(job)
         if new.delay is not None or new.run_at is not None:
             raise InvalidInputError("the job of a schedule has no delay and no run_at: each tick is its time")
+        if isinstance(new.expires, datetime):
+            raise InvalidInputError("expires must be a span, such as timedelta(minutes=10): it counts from each tick")
         if new.id is not None:
             raise InvalidInputError("the job of a schedule has no id: each tick makes one")
         spec = self._new.spec("", new)

@@ -45,6 +45,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
         max_crashes: int | None = None,
         fifo: bool = False,
         tags: Sequence[str] = (),
+        expires: float | timedelta | datetime | None = None,
         id: str | None = None,
         request_id: str | None = None,
     ) -> SyncJob[T]:
@@ -64,6 +65,7 @@ class SyncVerbs(Blocking[T], Generic[T]):
                     max_crashes=max_crashes,
                     fifo=fifo,
                     tags=tags,
+                    expires=expires,
                     id=id,
                     request_id=request_id,
                 )

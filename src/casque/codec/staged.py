@@ -244,7 +244,8 @@ def checked(jobs: StagedJobs) -> StagedJobs:
     _check_some(jobs.fifo, lambda value: checks.flag("fifo", value))
     for field in GAINED:
         assert field.check is not None
-        _check_gained(field.name, getattr(jobs, field.name), field.check)
+        check = _optional(field.check) if field.default is None else field.check
+        _check_gained(field.name, getattr(jobs, field.name), check)
     return jobs if payloads is jobs.payloads else msgspec.structs.replace(jobs, payloads=payloads)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -192,7 +193,20 @@ _to_stored = converter(
     from_ms=from_ms,
     delayed=JobState.DELAYED,
 )
-_to_spec = converter(JobSpec, "job", {field.spec or "": f"job.{field.stored}" for field in SPEC})
+
+
+@lru_cache(maxsize=1024)
+def _shared(name: str) -> str:
+    """One object for all jobs of an entrypoint, which a queue has many of."""
+    return name
+
+
+_to_spec = converter(
+    JobSpec,
+    "job",
+    {**{field.spec or "": f"job.{field.stored}" for field in SPEC}, "entrypoint": "shared(job.entrypoint)"},
+    shared=_shared,
+)
 _to_record = converter(
     JobRecord,
     "job, spec, index, state, created_ms",

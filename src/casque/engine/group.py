@@ -21,7 +21,7 @@ from casque.environment import Environment
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.service.requests import Dequeue, GiveBack
 from casque.settings import milliseconds
-from casque.state import Admit, Command, Expire, ReturnUnseen, State, Watch
+from casque.state import Admit, Command, Expire, Lapse, ReturnUnseen, State, Watch
 from casque.telemetry import logger
 from casque.types import JobRecord, Reach
 
@@ -266,7 +266,7 @@ class GroupCommit:
         asked = any(operation.future is not None for operation in batch)
         try:
             expired = self._reaper.due(self._committer.known)
-            if not asked and (expired or self._tick_may_be_handled_elsewhere()):
+            if not asked and (expired or self._moment_may_be_handled_elsewhere()):
                 # A lease that looks expired may have been renewed through another process: read before taking it back.
                 # And reading shows whether another process has handled a tick, which is cheaper than a write that
                 # loses.
@@ -343,6 +343,8 @@ class GroupCommit:
                 except UnexpectedError:
                     self._ticker.silence(tick.name)
                     raise
+        if self._settings.ticks and (lapse_ms := state.next_lapse_ms()) is not None and lapse_ms <= now_ms:
+            Operation(None, Lapse()).decide(state, now_ms)
         waiting_now: list[Waiting] = []
         admissions: list[Operation] = []
         for operation in batch:
@@ -473,8 +475,8 @@ class GroupCommit:
         if (upkeep_ms := self._committer.due_ms()) is not None and not self._is_maintaining:
             moments.append(upkeep_ms)
         state = self._committer.known
-        if (tick_ms := self._next_tick_ms()) is not None:
-            # A sole writer handles ticks at once; several writers spread out, one after the other.
+        if (tick_ms := self._next_moment_ms()) is not None:
+            # A sole writer handles them at once; several writers spread out, one after the other.
             if self._apart_ms is None:
                 self._apart_ms = int(APART_MS * self._rng.random())
             apart_ms = 0 if self._committer.sole else self._apart_ms
@@ -483,17 +485,22 @@ class GroupCommit:
             moments.append(now_ms + due - self._clock.wall_ms())
         return max(min(moments), self._rest_until_ms, paced_ms) - now_ms if moments else None
 
-    def _tick_may_be_handled_elsewhere(self) -> bool:
-        """True if a tick is due that another process may have handled already."""
-        tick_ms = None if self._committer.sole else self._next_tick_ms()
+    def _moment_may_be_handled_elsewhere(self) -> bool:
+        """True if a tick or the end of a job is due that another process may have handled already."""
+        tick_ms = None if self._committer.sole else self._next_moment_ms()
         return tick_ms is not None and tick_ms <= self._clock.wall_ms()
 
-    def _next_tick_ms(self) -> int | None:
-        """On the wall clock; None if there is none, or if other processes handle them."""
+    def _next_moment_ms(self) -> int | None:
+        """When the next schedule ticks or the next job expires, on the wall clock; None if neither will, or if other
+        processes handle them."""
         state = self._committer.known
-        if state is None or not state.schedules or not self._settings.ticks:
+        if state is None or not self._settings.ticks:
             return None
-        return self._ticker.next_ms(state)
+        lapse_ms = state.next_lapse_ms()
+        tick_ms = self._ticker.next_ms(state) if state.schedules else None
+        if lapse_ms is None or tick_ms is None:
+            return tick_ms if lapse_ms is None else lapse_ms
+        return min(lapse_ms, tick_ms)
 
     def _something_is_due(self) -> bool:
         if self._closing:
@@ -508,7 +515,7 @@ class GroupCommit:
         due_in_ms = self._next_due_in_ms()
         if due_in_ms is not None and self._reaper.next_deadline_ms() is not None:
             due_in_ms = min(due_in_ms, TICK_MS)
-        if due_in_ms is not None and self._next_tick_ms() is not None:
+        if due_in_ms is not None and self._next_moment_ms() is not None:
             due_in_ms = min(due_in_ms, LOOK_MS)  # the wall clock may be changed meanwhile
         if due_in_ms is not None and not self._closing:
             self._timer = self._clock.call_later(max(due_in_ms, 0) / 1000 + 0.001, self._wake.set)

@@ -159,6 +159,7 @@ class App:
         zone: Key | None = None,
         fifo: bool = False,
         tags: Sequence[str] = (),
+        expires: Span | None = None,
         executor: Literal["async", "thread", "process"] | None = None,
         result_ttl: Span | None = None,
     ) -> Decorator:
@@ -172,7 +173,8 @@ class App:
         `priority`: lower runs first. `key`: while an unfinished job of this function has the same key, nothing is
         added; a template such as `"user-{user_id}"`, or a function of the same arguments. `zone`: the tenant of a job,
         given in the same ways, such as `"{tenant}"`: zones take turns. `fifo`: the jobs of a zone run strictly in the
-        order of enqueue, one at a time. `tags`: short texts to find its jobs by. `executor`: where a plain function
+        order of enqueue, one at a time. `tags`: short texts to find its jobs by. `expires`: a job that no worker has
+        claimed this long after its enqueue is cancelled. `executor`: where a plain function
         runs: in a `thread` by default, or, if it is quick, on the worker's loop with `async`, where coroutine functions
         run; with `process` either runs in a process of its own, for code that computes, may crash, or must be killed on
         timeout. `result_ttl`: how long a handle can read the result after the job's end; 0 to keep no result at all. By
@@ -187,6 +189,7 @@ class App:
             max_crashes=None if max_crashes is None else checks.max_crashes(max_crashes),
             fifo=checks.flag("fifo", fifo),
             tags=check_tags(tags),
+            expires_ms=None if expires is None else checks.expires_ms(expires),
         )
         timeout_s = None if timeout is None else max(1, checks.span_ms("timeout", timeout)) / 1000
         ttl_ms = self._result_ttl_ms if result_ttl is None else checks.span_ms("result_ttl", result_ttl)

@@ -140,7 +140,7 @@ class Open:
                 match event.kind:
                     case EventKind.ACKED:
                         return Outcome(JobState.DONE, result=event.fields.get("result"))
-                    case EventKind.CANCELLED | EventKind.WITHDRAWN:
+                    case EventKind.CANCELLED | EventKind.WITHDRAWN | EventKind.LAPSED:
                         return Outcome(JobState.CANCELLED, error=event.fields.get("error"))
                     case EventKind.DIED | EventKind.QUARANTINED:
                         return Outcome(JobState.DEAD, error=event.fields.get("error"))

@@ -16,7 +16,7 @@ import msgspec
 from casque import checks
 from casque.client.new_jobs import NewJob
 from casque.errors import InvalidInputError
-from casque.fields import check_tags, gained
+from casque.fields import check_tags
 from casque.functions.arguments import Arguments, discard_result, encode_result, result_decoder
 from casque.functions.habits import METHODS
 from casque.functions.handle import Handle, SyncHandle
@@ -223,7 +223,8 @@ class Enqueuing(Generic[P, T]):
             zone,
             options.max_crashes,
             options.fifo,
-            **gained(options),
+            options.tags,
+            None if options.expires_ms is None else timedelta(milliseconds=options.expires_ms),
         )
         return JobCall(self._definition, arguments, new)
 
@@ -261,6 +262,7 @@ class Enqueuing(Generic[P, T]):
         max_crashes: int | None = None,
         fifo: bool | None = None,
         tags: Sequence[str] | None = None,
+        expires: float | timedelta | None = None,
     ) -> Enqueuing[P, T]:
         """The same function with other settings than its decorator's, for the jobs enqueued through the result."""
         given: dict[str, Any] = {
@@ -272,6 +274,7 @@ class Enqueuing(Generic[P, T]):
             "max_crashes": None if max_crashes is None else checks.max_crashes(max_crashes),
             "fifo": None if fifo is None else checks.flag("fifo", fifo),
             "tags": None if tags is None else check_tags(tags),
+            "expires_ms": None if expires is None else checks.expires_ms(expires),
         }
         return self._changed(**{name: value for name, value in given.items() if value is not None})
 

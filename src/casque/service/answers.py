@@ -31,6 +31,7 @@ class EventKind(StrEnum):
     QUARANTINED = "quarantined"
     CANCELLED = "cancelled"
     WITHDRAWN = "withdrawn"
+    LAPSED = "lapsed"
     REVIVED = "revived"
     RESCHEDULED = "rescheduled"
     PURGED = "purged"

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _KINDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "int": (WHOLE, "a whole number"),
+    "bigint": (WHOLE, "a whole number"),
     "string": ((StringType,), "a string"),
     "boolean": ((BooleanType,), "a boolean"),
     "array<string>": ((ArrayType,), "an array<string>"),

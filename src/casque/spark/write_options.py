@@ -211,6 +211,7 @@ _CONSTANTS: dict[str, Callable[[str], Any]] = {
 }
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "int": lambda name, value: _whole(name, value, -(2**63)),
+    "bigint": lambda name, value: _whole(name, value, -(2**63)),
     "string": lambda _name, value: value,
     "boolean": flag,
     "array<string>": lambda _name, value: tuple(part.strip() for part in value.split(",")),
@@ -236,7 +237,13 @@ class About(msgspec.Struct, frozen=True):
     default: str = ""
 
 
-_TAKES = {"int": "number", "string": "text", "boolean": "`true`, `false`", "array<string>": "texts with commas"}
+_TAKES = {
+    "int": "number",
+    "bigint": "number",
+    "string": "text",
+    "boolean": "`true`, `false`",
+    "array<string>": "texts with commas",
+}
 ABOUT = {
     "path": About("URL of a store", "Where the queue is: what `save(url)` and `start(url)` are given."),
     "store.NAME": About("text", "An option of the store, for example `store.region`."),

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from casque.errors import ZoneLeaseLostError
 from casque.service.requests import Dequeue
+from casque.state.commands import Lapse
 from casque.state.events import Claimed
 from casque.state.facet import Methods
+from casque.state.lapses import lapse
 from casque.types import JobRecord, JobState
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 HANDLERS: Methods = {Dequeue: "dequeue"}
 
 RUNNING = JobState.RUNNING
+LAPSE = Lapse()
 
 
 def dequeue(state: State, c: Dequeue, now_ms: int) -> list[JobRecord]:
@@ -31,6 +34,7 @@ def dequeue(state: State, c: Dequeue, now_ms: int) -> list[JobRecord]:
         if not state.facets.zone_leases.has(*c.zone_lease):
             raise ZoneLeaseLostError(*c.zone_lease)
         zones = c.zone_lease[:1]
+    lapse(state, LAPSE, now_ms)  # first: what has expired is not handed out
     ready, gates = state.table.ready, state.facets.gates
     ready.promote(now_ms)
     entrypoints = gates.let_through(state, c.entrypoints) if gates.current else c.entrypoints

@@ -66,6 +66,10 @@ class Expire(msgspec.Struct, frozen=True, gc=False):
     leases: tuple[Observed | ObservedZone, ...]
 
 
+class Lapse(msgspec.Struct, frozen=True, gc=False):
+    """Cancel the waiting jobs that have expired. Answers how many those were."""
+
+
 class Watching(msgspec.Struct, frozen=True, gc=False):
     """A lease as a visit saw it: a process that did not stay for the whole length of the lease."""
 
@@ -113,5 +117,5 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 
 Command: TypeAlias = (
-    Request[Any] | Admit | ReturnUnseen | AdoptRing | Expire | Watch | SetSchedule | PauseSchedule | Tick
+    Request[Any] | Admit | ReturnUnseen | AdoptRing | Expire | Lapse | Watch | SetSchedule | PauseSchedule | Tick
 )

@@ -134,6 +134,13 @@ class Withdrawn(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="wit
     error: str | None = None
 
 
+class Lapsed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="lapsed"):
+    """It waited for longer than it was wanted."""
+
+    job_id: str
+    error: str | None = None
+
+
 class Revived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="revived"):
     job_id: str
     due_ms: int
@@ -265,6 +272,7 @@ Event: TypeAlias = (
     | Quarantined
     | Cancelled
     | Withdrawn
+    | Lapsed
     | Revived
     | Rescheduled
     | Purged

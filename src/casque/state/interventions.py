@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from casque.errors import DuplicateKeyError, JobStateError
+from casque.errors import DuplicateKeyError, InvalidInputError, JobStateError
 from casque.service.requests import Cancel, Purge, Reschedule, Retry
 from casque.state.adding import fifo_has_no_delay
 from casque.state.events import Cancelled, Purged, Rescheduled, Revived
 from casque.state.facet import Methods
-from casque.types import JobRecord, JobState
+from casque.state.lapses import has_lapsed
+from casque.types import JobRecord, JobState, from_ms
 
 if TYPE_CHECKING:
     from casque.state.machine import State
@@ -36,6 +37,8 @@ def retry(state: State, c: Retry, now_ms: int) -> JobRecord | None:
     job = state.table.there(c.job_id, state.reach)
     if job.state is not DEAD:
         raise JobStateError(c.job_id, job.state.value, "dead")
+    if has_lapsed(job, now_ms):
+        raise InvalidInputError(f"the job {c.job_id} has expired {_at(job)}: enqueue it again, or purge it")
     if job.spec.key is not None and (holder := state.keys.get(job.spec.key)) is not None:
         raise DuplicateKeyError(job.spec.key, holder)
     state.happen(Revived(c.job_id, now_ms), now_ms)
@@ -56,6 +59,10 @@ def reschedule(state: State, c: Reschedule, now_ms: int) -> JobRecord | None:
     due_ms, delayed, run_at_ms = job.due_ms, job.state is DELAYED, spec.run_at_ms
     if c.run_at_ms is not None:
         due_ms, delayed, run_at_ms = max(c.run_at_ms, now_ms), c.run_at_ms > now_ms, c.run_at_ms
+        if has_lapsed(job, due_ms):
+            raise InvalidInputError(
+                f"the job {c.job_id} expires {_at(job)}: choose an earlier time, or enqueue it again"
+            )
     priority = spec.priority if c.priority is None else c.priority
     if (due_ms, delayed, run_at_ms, priority) != (job.due_ms, job.state is DELAYED, spec.run_at_ms, spec.priority):
         state.happen(Rescheduled(c.job_id, due_ms, delayed, run_at_ms, priority), now_ms)
@@ -74,3 +81,7 @@ def purge(state: State, c: Purge, now_ms: int) -> int:
     if c.request_id is not None and (doomed or state.ring is not None):
         state.answers.remember(state, c, "purge", now_ms, count=len(doomed))
     return len(doomed)
+
+
+def _at(job: JobRecord) -> str:
+    return f"at {from_ms(job.expires_at_ms or 0):%Y-%m-%dT%H:%M:%SZ}"

@@ -22,6 +22,7 @@ from casque.state.events import (
     Declined,
     Died,
     Expired,
+    Lapsed,
     Nacked,
     Purged,
     Quarantined,
@@ -73,6 +74,7 @@ LIFE: Mapping[type[msgspec.Struct], Step] = {
     Quarantined: Step((RUNNING,), (DEAD,), "apply_quarantined"),
     Cancelled: Step(UNFINISHED, (CANCELLED,), "apply_cancelled"),
     Withdrawn: Step((RUNNING,), (CANCELLED,), "apply_withdrawn"),
+    Lapsed: Step((READY, DELAYED), (CANCELLED,), "apply_lapsed"),
     Rescheduled: Step((READY, DELAYED), (READY, DELAYED), "apply_rescheduled"),
     Revived: Step((DEAD,), (READY,), "apply_revived"),
     Purged: Step((DEAD,), (ABSENT,), "apply_purged"),
@@ -90,7 +92,9 @@ APPLIERS: Methods = {event: step.applier for event, step in LIFE.items()}
 
 
 def apply_added(state: State, event: Added, at_ms: int) -> JobRecord:
-    job = JobRecord(event.spec, event.sequence, at_ms, DELAYED if event.delayed else READY, event.due_ms)
+    # A job that was read is due at the time of its commit, mostly: one number for both.
+    due_ms = at_ms if event.due_ms == at_ms else event.due_ms
+    job = JobRecord(event.spec, event.sequence, at_ms, DELAYED if event.delayed else READY, due_ms)
     state.table.put(job)
     return job
 
@@ -233,6 +237,10 @@ def _die(state: State, job: JobRecord, how: Ending, last_error: str | None, at_m
 
 def apply_cancelled(state: State, event: Cancelled, at_ms: int) -> None:
     _leave_cancelled(state, event.job_id, None, at_ms)
+
+
+def apply_lapsed(state: State, event: Lapsed, at_ms: int) -> None:
+    _leave_cancelled(state, event.job_id, event.error, at_ms)
 
 
 def apply_withdrawn(state: State, event: Withdrawn, at_ms: int) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from casque.errors import JobNotFoundError, JobStateError, LeaseLostError
 from casque.state.events import Claimed
 from casque.state.facet import Facet
+from casque.state.lapses import LapseIndex
 from casque.state.ready import ReadyIndex
 from casque.state.shard import ShardFacet
 from casque.state.zone_lines import FifoLine
@@ -55,6 +56,7 @@ class JobTable(Facet[Iterable[JobRecord]]):
         self.counters = Counters()
         self._rules, self._zone_leases = rules, zone_leases
         self.ready = ReadyIndex(self.by_id, rules, zone_leases)
+        self.lapses = LapseIndex(self.by_id)
         self.shard = ShardFacet(self.zone_jobs, zone_leases)
         self._in_order = True
         self._undo: list[str | JobRecord] = []
@@ -114,10 +116,7 @@ class JobTable(Facet[Iterable[JobRecord]]):
                 continue
             if job.spec.key is not None:
                 self.keys[job.spec.key] = job.spec.id
-            if job.state is READY:
-                self.ready.push(job)
-            elif job.state is DELAYED:
-                self.ready.push_delayed(job)
+            self._list(job)
 
     def reindex(self, state: State) -> None:
         """Build anew everything that is derived from the jobs."""
@@ -127,6 +126,7 @@ class JobTable(Facet[Iterable[JobRecord]]):
         self.running = self.waiting = 0
         self._in_order = True
         self.ready = ReadyIndex(self.by_id, self._rules, self._zone_leases)
+        self.lapses = LapseIndex(self.by_id)
         self.restore(state, records)
         self.ready.fair.limit(dict(self._rules))
         self.ready.fair.relist(set(self._zone_leases))
@@ -171,10 +171,7 @@ class JobTable(Facet[Iterable[JobRecord]]):
             self._count(old)
             if old.spec.key is not None and old.state is not DEAD:
                 self.keys[old.spec.key] = job_id
-            if old.state is READY:
-                self.ready.push(old)
-            elif old.state is DELAYED:
-                self.ready.push_delayed(old)
+            self._list(old)
         if self._counters_before is not None:
             self.counters = self._counters_before
         self.commit()
@@ -198,6 +195,8 @@ class JobTable(Facet[Iterable[JobRecord]]):
             self.ready.push_delayed(job)
         else:
             self.ready.push(job)
+        if spec.expires_ms is not None:
+            self.lapses.push(job)
         if self.shard.view is not None:
             self.shard.places.add(spec)
 
@@ -237,6 +236,9 @@ class JobTable(Facet[Iterable[JobRecord]]):
         self.waiting += len(jobs)
         self.counters.enqueued += len(jobs)
         self.counters.sequence = jobs[-1].sequence
+        for job in jobs:
+            if job.spec.expires_ms is not None:
+                self.lapses.push(job)
         if self.shard.view is not None:
             for job in jobs:
                 self.shard.places.add(job.spec)
@@ -314,6 +316,8 @@ class JobTable(Facet[Iterable[JobRecord]]):
             self.ready.push_delayed(new)
         else:
             self.ready.push(new)
+        if new.spec.expires_ms is not None:
+            self.lapses.push(new)
 
     def remove(self, job_id: str) -> JobRecord:
         """It is finished."""
@@ -369,6 +373,17 @@ class JobTable(Facet[Iterable[JobRecord]]):
             self.ready.push_delayed(new)
         else:
             self.ready.push(new)
+
+    def _list(self, job: JobRecord) -> None:
+        """It takes its place in the order, if it waits."""
+        if job.state is READY:
+            self.ready.push(job)
+        elif job.state is DELAYED:
+            self.ready.push_delayed(job)
+        else:
+            return
+        if job.spec.expires_ms is not None:
+            self.lapses.push(job)
 
     def _give_up_place(self, spec: JobSpec) -> None:
         """It has left: its key is free, and its zone holds one less."""

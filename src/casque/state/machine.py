@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from casque.state import adding, claiming, interventions, job_life, leases, settling
+from casque.state import adding, claiming, interventions, job_life, lapses, leases, settling
 from casque.state.admission import take_added
 from casque.state.commands import Command, Watching
 from casque.state.events import Added, Admitted, Event, Watched
@@ -26,7 +26,7 @@ from casque.types import Admission, Gates, JobRecord, JobState, PeekedZone, Reac
 LOOKED_AHEAD = 1_000
 """Number of delayed jobs that are searched for zones whose time has not come yet."""
 
-_ABOUT_JOBS = (adding, claiming, settling, interventions, leases)
+_ABOUT_JOBS = (adding, claiming, settling, interventions, leases, lapses)
 
 
 class State:
@@ -302,6 +302,10 @@ class State:
     def next_due_ms(self) -> int | None:
         """When the next delayed job becomes due, if there is one."""
         return self.table.ready.next_due_ms()
+
+    def next_lapse_ms(self) -> int | None:
+        """When the next waiting job expires, if one does."""
+        return self.table.lapses.next_ms()
 
     def next_tick_ms(self) -> int | None:
         """When the next tick of a schedule is due, if there is one."""

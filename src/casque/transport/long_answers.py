@@ -15,7 +15,7 @@ from casque.types import JobRecord
 
 OwnJobs: TypeAlias = Callable[[], Awaitable[list[JobRecord]]]
 
-_ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
+_ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.LAPSED, EventKind.PURGED})
 
 
 class LongAnswers:

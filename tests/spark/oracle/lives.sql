@@ -1,7 +1,7 @@
 -- A job from its enqueueing, or from a revival, to its end or to now.
 WITH ends AS (
   SELECT job_id, life, position, at_ms AS finished_at FROM story
-  WHERE kind IN ('acked', 'died', 'quarantined', 'cancelled', 'withdrawn')
+  WHERE kind IN ('acked', 'died', 'quarantined', 'cancelled', 'withdrawn', 'lapsed')
 ), tried AS (
   SELECT job_id, life, min(n) AS first_n, min(claimed_at) AS began_at, count_if(failure) AS failures,
     count_if(ended_by IS DISTINCT FROM 'crashed' AND ended_by IS DISTINCT FROM 'quarantined') AS attempts,

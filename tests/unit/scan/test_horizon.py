@@ -14,14 +14,25 @@ from casque.state.job_life import FINISHING
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
 
-End = Callable[[Queue[bytes], Job[bytes]], Awaitable[object]]
+End = Callable[[Queue[bytes], Job[bytes], ManualClock], Awaitable[object]]
+
+
+async def expire(queue: Queue[bytes], job: Job[bytes], clock: ManualClock) -> None:
+    await queue.give_back([job])
+    await clock.advance(61)
+
 
 ENDS: dict[str, End] = {
-    "acked": lambda _queue, job: job.ack(),
-    "died": lambda queue, job: queue.settle([Outcome(job.id, job.token, "no", how=OutcomeKind.FINAL)]),
-    "quarantined": lambda queue, job: queue.settle([Outcome(job.id, job.token, "killed", how=OutcomeKind.CRASHED)]),
-    "cancelled": lambda queue, job: queue.cancel(job.id),
-    "withdrawn": lambda queue, job: queue.settle([Outcome(job.id, job.token, "not needed", how=OutcomeKind.CANCELLED)]),
+    "acked": lambda _queue, job, _clock: job.ack(),
+    "died": lambda queue, job, _clock: queue.settle([Outcome(job.id, job.token, "no", how=OutcomeKind.FINAL)]),
+    "quarantined": lambda queue, job, _clock: queue.settle(
+        [Outcome(job.id, job.token, "killed", how=OutcomeKind.CRASHED)]
+    ),
+    "cancelled": lambda queue, job, _clock: queue.cancel(job.id),
+    "withdrawn": lambda queue, job, _clock: queue.settle(
+        [Outcome(job.id, job.token, "not needed", how=OutcomeKind.CANCELLED)]
+    ),
+    "lapsed": expire,
 }
 
 
@@ -31,12 +42,12 @@ def test_every_event_that_finishes_a_job_is_tried_here() -> None:
 
 @pytest.mark.parametrize("how", ENDS)
 async def test_a_job_that_finished_and_is_not_archived_is_not_passed_over(how: str) -> None:
-    store = MemoryStore()
+    store, clock = MemoryStore(), ManualClock()
     late = timedelta(hours=1)
-    async with Queue.open(store, layout="log", archive_interval=late, clock=ManualClock(), rng=Random(1)) as queue:
-        added = await queue.enqueue("work", b"", max_crashes=1)
+    async with Queue.open(store, layout="log", archive_interval=late, clock=clock, rng=Random(1)) as queue:
+        added = await queue.enqueue("work", b"", max_crashes=1, expires=60)
         [job] = await queue.dequeue()
-        await ENDS[how](queue, job)
+        await ENDS[how](queue, job, clock)
         [event] = [one async for one in queue.events(from_position=0, follow=False) if one.kind.value == how]
 
         horizon = (await look_around(store, lambda _shard: 0)).shards[None]

@@ -68,6 +68,11 @@ def events_of(store: Any, clock: ManualClock, after: int = 0) -> list[QueueEvent
     return asyncio.run(listen())
 
 
+def plain(value: Any) -> Any:
+    """As a column has it: a list, and null for one without elements."""
+    return (list(value) or None) if isinstance(value, tuple) else value
+
+
 def event_row(event: QueueEvent) -> Row:
     """The same event as the table shows it."""
     fields = dict(event.fields)
@@ -81,7 +86,7 @@ def event_row(event: QueueEvent) -> Row:
         row["payload_bytes"] = fields["blob_bytes"] if blob else len(fields["payload"])
         row["payload"] = None if blob else fields["payload"]
         row["headers"] = fields["headers"] and list(fields["headers"].items())
-        row |= {field.name: list(fields[field.name]) or None for field in GAINED}
+        row |= {field.name: plain(fields[field.name]) for field in GAINED}
     return row
 
 
@@ -115,7 +120,7 @@ def job_row(job: JobRecord, position: int, now_ms: int) -> Row:
         "fifo": spec.fifo,
         "crashes": job.crashes,
         "tries": [attempt_row(one, moment(one.claimed_ms), moment(one.ended_ms)) for one in job.tries] or None,
-        **{field.name: list(getattr(spec, field.name)) or None for field in GAINED},
+        **{field.name: plain(getattr(spec, field.name)) for field in GAINED},
     }
 
 
@@ -469,7 +474,7 @@ def archived(store: Any, clock: ManualClock, **asked: Any) -> list[Row]:
         row |= {"payload": job.payload if job.blob_bytes is None else None}
         row |= {"result_bytes": None if job.result is None else len(job.result)}
         row |= {"tries": [attempt_row(one, one.claimed_at, one.ended_at) for one in job.tries] or None}
-        row |= {field.name: list(getattr(job, field.name)) or None for field in GAINED}
+        row |= {field.name: plain(getattr(job, field.name)) for field in GAINED}
         found.append(row)
     return found
 
@@ -691,11 +696,19 @@ def test_the_tables_of_a_ring_are_those_of_its_shards_in_numbers_of_the_ring(clo
 @pytest.mark.parametrize("layout", ["log", "document"])
 def test_what_a_producer_set_can_be_read_in_every_table(clock: ManualClock, layout: str) -> None:
     store = MemoryStore()
-    asked: Row = {"zone": "acme", "fifo": True, "max_crashes": 3, "max_attempts": 4, "tags": ["urgent", "billing"]}
+    asked: Row = {
+        "zone": "acme",
+        "fifo": True,
+        "max_crashes": 3,
+        "max_attempts": 4,
+        "tags": ["urgent", "billing"],
+        "expires_ms": 60_000,
+    }
 
     async def fill() -> None:
         async with opened(store, clock, layout=layout) as q:
-            await q.enqueue("send", b"1", **asked)
+            given = {name: value for name, value in asked.items() if name != "expires_ms"}
+            await q.enqueue("send", b"1", **given, expires=60)
             await q.enqueue("send", b"2")
 
     async def finish() -> None:

@@ -12,7 +12,7 @@ import pytest
 from casque.codec import document, snapshot
 from casque.codec.digest import state_digest
 from casque.journal import walk
-from casque.state import Event, Limits, State, adding, claiming, interventions, job_life, leases, settling
+from casque.state import Event, Limits, State, adding, claiming, interventions, job_life, lapses, leases, settling
 from casque.state.facets import Facets
 from casque.state.ring import RingView
 from casque.types import Gate, Gates, JobSpec, LastBatch, Schedule, ScheduleSpec, Vigil, ZoneLease, ZoneRules
@@ -71,7 +71,7 @@ def test_every_event_is_applied_by_one_facet() -> None:
 
 
 def test_every_request_is_handled_in_one_place() -> None:
-    modules = (adding, claiming, settling, interventions, leases)
+    modules = (adding, claiming, settling, interventions, leases, lapses)
     tables = [*(module.HANDLERS for module in modules), *(facet.HANDLERS for facet in Facets(Limits()))]
     handlers = Counter(request for table in tables for request in table)
     assert set(handlers) == set(State()._handlers)

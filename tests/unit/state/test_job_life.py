@@ -25,8 +25,8 @@ from casque.service.requests import (
     Retry,
     Settle,
 )
-from casque.state import Command, Event, Expire, Limits, Observed, State
-from casque.state.events import Acked, Cancelled, Withdrawn, subject
+from casque.state import Command, Event, Expire, Lapse, Limits, Observed, State
+from casque.state.events import Acked, Cancelled, Lapsed, Withdrawn, subject
 from casque.state.job_life import FINISHING, LIFE
 from casque.types import JobRecord, JobSpec, JobState, Progress
 
@@ -106,7 +106,7 @@ class Wanderer:
             return None
         if isinstance(event, Acked):
             return type(event), before, JobState.DONE
-        if isinstance(event, Cancelled | Withdrawn):
+        if isinstance(event, Cancelled | Withdrawn | Lapsed):
             return type(event), before, JobState.CANCELLED
         return type(event), before, self.where(job_id)
 
@@ -125,7 +125,7 @@ class Wanderer:
             return self.about_a_lease(rng.choice(running))
         job_id = rng.choice(jobs).spec.id
         at_ms = self.now_ms + rng.choice((0, 4))
-        return rng.choice((Ack(job_id), Cancel(job_id), Retry(job_id), Reschedule(job_id, at_ms, 3), Purge()))
+        return rng.choice((Ack(job_id), Cancel(job_id), Retry(job_id), Reschedule(job_id, at_ms, 3), Purge(), Lapse()))
 
     def about_a_lease(self, job: JobRecord) -> Command | Request[object]:
         rng, job_id, token = self.rng, job.spec.id, job.token
@@ -151,5 +151,11 @@ class Wanderer:
         rng = self.rng
         run_at_ms = self.now_ms + 3 if rng.random() < 0.3 else None
         return JobSpec(
-            f"{self.added}", "work", b"", run_at_ms=run_at_ms, max_attempts=2, max_crashes=rng.choice((None, 2))
+            f"{self.added}",
+            "work",
+            b"",
+            run_at_ms=run_at_ms,
+            max_attempts=2,
+            max_crashes=rng.choice((None, 2)),
+            expires_ms=rng.choice((None, None, 2, 30)),
         )

@@ -51,6 +51,7 @@ from casque.state import (
     Command,
     Event,
     Expire,
+    Lapse,
     Limits,
     Observed,
     ObservedZone,
@@ -98,7 +99,11 @@ class ModelJob:
     progress: Progress | None = None
     claimed: int = 0
     crashes: int = 0
+    created: int = 0
     tries: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def expired(self, at: int) -> bool:
+        return self.spec.expires_ms is not None and self.created + self.spec.expires_ms <= at
 
     def tried(self, now: int, how: str, error: str | None) -> None:
         self.tries = [*self.tries, (self.claimed, now, how, self.token, error)]
@@ -220,6 +225,7 @@ class Model:
                             self.sequence,
                             "delayed" if later else "ready",
                             (spec.run_at_ms or 0) if later else now,
+                            created=now,
                         )
                         holder = spec.id
                     out.append(holder)
@@ -249,6 +255,7 @@ class Model:
                     if self.zone_leases.get(shown[0], (0,))[0] != shown[1]:
                         raise ZoneLeaseLostError(*shown)
                     zones = shown[:1]
+                self.act(Lapse(), now)
                 pairs = []
                 for chosen in self.chosen:
                     ready = self.claimable(entrypoints, zones, now, own=own)
@@ -336,6 +343,8 @@ class Model:
                 job = self.there(job_id)
                 if job.state != "dead":
                     raise JobStateError(job_id, "", "")
+                if job.expired(now):
+                    raise InvalidInputError("expired")
                 if self.holder_of(job.spec.key) is not None:
                     raise DuplicateKeyError("", "")
                 job.state, job.due, job.attempts, job.crashes = "ready", now, 0, 0
@@ -346,6 +355,8 @@ class Model:
                     raise JobStateError(job_id, "", "")
                 if run_at is not None and run_at > now and job.spec.fifo:
                     raise InvalidInputError("fifo")
+                if run_at is not None and job.expired(max(run_at, now)):
+                    raise InvalidInputError("expired")
                 if run_at is not None:
                     job.state, job.due = ("delayed" if run_at > now else "ready"), max(run_at, now)
                     job.spec = msgspec.structs.replace(job.spec, run_at_ms=run_at)
@@ -359,6 +370,12 @@ class Model:
                 for job_id in gone:
                     del self.jobs[job_id]
                 self.purged += len(gone)
+                return len(gone), bool(gone)
+            case Lapse():
+                gone = [i for i, j in self.jobs.items() if j.state in WAITING and j.expired(now)]
+                for job_id in gone:
+                    del self.jobs[job_id]
+                self.cancelled += len(gone)
                 return len(gone), bool(gone)
             case SetGate(gate=gate, entrypoint=entrypoint):
                 changed = self.gates.get(entrypoint, Gate.OPEN) is not gate
@@ -525,6 +542,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         delay=st.sampled_from([None, -5, 0, 10, 30]),
         attempts=st.sampled_from([None, 1, 2]),
         crashes=st.sampled_from([None, None, 1, 2]),
+        expires=st.sampled_from([None, None, 1, 12, 40]),
         key=st.sampled_from([None, None, "k1", "k2"]),
         zone=ZONE,
         fifo=st.sampled_from([False, False, True]),
@@ -538,6 +556,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         delay: int | None,
         attempts: int | None,
         crashes: int | None,
+        expires: int | None,
         key: str | None,
         zone: str | None,
         fifo: bool,
@@ -564,6 +583,7 @@ class StateAgainstModel(RuleBasedStateMachine):
                     max_crashes=crashes,
                     fifo=fifo,
                     tags=(name,) if self.ids % 2 else (),
+                    expires_ms=expires,
                 )
             )
         self.both(Enqueue(tuple(specs)), request)
@@ -603,7 +623,8 @@ class StateAgainstModel(RuleBasedStateMachine):
             job_id = self.known[-1] if repeats and self.known and self.ids % 3 == 0 else f"j{self.ids}"
             run_at = None if delay is None else self.now + delay
             place = zone if self.zoned else None
-            specs.append(JobSpec(job_id, name, b"p", 0, run_at, 2, key, zone=place, fifo=fifo))
+            expires = 15 if self.ids % 3 == 1 else None
+            specs.append(JobSpec(job_id, name, b"p", 0, run_at, 2, key, zone=place, fifo=fifo, expires_ms=expires))
         batch = max(self.model.batches.get(source, (0, 0, 0))[0] + ahead, 0)
         if batch > self.model.batches.get(source, (-1, 0, 0))[0]:
             self.staged[source, batch] = specs
@@ -753,6 +774,10 @@ class StateAgainstModel(RuleBasedStateMachine):
     def set_gate(self, gate: Gate, entrypoint: str | None, request: str | None) -> None:
         self.both(SetGate(gate, entrypoint), request)
 
+    @rule()
+    def lapse(self) -> None:
+        self.both(Lapse(), None)
+
     @rule(wrong=st.booleans())
     def expire(self, wrong: bool) -> None:
         leases = [Observed(j.id, j.token + wrong, j.beat_ms) for j in self.state.leases()]
@@ -815,7 +840,7 @@ class StateAgainstModel(RuleBasedStateMachine):
                 assert (answer.jobs, answer.skipped, answer.repeated) == expected
             case Settle():
                 assert [None if one is None else type(one) for one in answer] == expected
-            case Purge() | Expire() | SetSchedule() | PauseSchedule() | Tick():
+            case Purge() | Expire() | Lapse() | SetSchedule() | PauseSchedule() | Tick():
                 assert answer == expected
             case LeaseZone():
                 assert (None if answer is None else answer.token) == expected
@@ -850,6 +875,9 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert self.state.zone_jobs == Counter(j.spec.zone for j in self.model.jobs.values() if j.spec.zone)
         leases = {zone: (one.token, one.beat_ms) for zone, one in self.state.zone_leases.items()}
         assert leases == self.model.zone_leases
+        waiting = [j for j in self.model.jobs.values() if j.state in WAITING]
+        lapses = [j.created + j.spec.expires_ms for j in waiting if j.spec.expires_ms is not None]
+        assert self.state.next_lapse_ms() == min(lapses, default=None)
         awake = [one.next_ms for one in self.model.schedules.values() if not one.paused]
         assert self.state.next_tick_ms() == min(awake, default=None)
         t = self.state.totals(self.now)

@@ -12,7 +12,7 @@ from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.errors import NotAllowedError
 from casque.service import ArchivedJob
-from casque.types import Gate, JobState, ZoneStanding, from_ms
+from casque.types import NOT_CLAIMED_IN_TIME, Gate, JobState, ZoneStanding, from_ms
 
 COUNTED_MAX = 10_000
 """How many other jobs are counted; more are "at least" this many."""
@@ -168,6 +168,8 @@ def describe_end(job: ArchivedJob) -> str:
     match job.state:
         case JobState.DONE:
             return f"It was done at {at}, on attempt {of_max(job.attempts, job.max_attempts)}."
+        case JobState.CANCELLED if job.error == NOT_CLAIMED_IN_TIME:
+            return f"It expired at {at}: no worker had claimed it in time."
         case JobState.CANCELLED:
             return f"It was cancelled at {at}, {'while it waited' if job.waiting else 'while it ran'}."
         case _:

@@ -266,7 +266,7 @@ class Board:
                 job.attempts = 0
                 self._totals["dead"] -= 1
                 self._waits(event, job)
-            case EventKind.CANCELLED | EventKind.WITHDRAWN:
+            case EventKind.CANCELLED | EventKind.WITHDRAWN | EventKind.LAPSED:
                 self._totals["cancelled"] += 1
                 self._leave(event)
             case EventKind.PURGED:

@@ -34,6 +34,7 @@
 -- max_crashes bigint: of an added job
 -- fifo boolean: of an added job
 -- tags array<string>: of an added job; null for none
+-- expires_ms bigint: how long after its enqueue an added job may be claimed; null if it does not expire
 -- expect dated: position > 0 AND at IS NOT NULL AND kind IS NOT NULL
 SELECT to_date(at) AS date, *
 FROM events

@@ -29,6 +29,7 @@
 -- max_crashes bigint: how often its worker may crash before it is dead; null: a crash is a failed attempt
 -- fifo boolean: whether its zone hands out its jobs strictly in order
 -- tags array<string>: its tags; null for none
+-- expires_ms bigint: how long after its enqueue it may be claimed; null if it does not expire
 -- tried array<struct<claimed_at:timestamp,ended_at:timestamp,outcome:string,worker:string,token:bigint,error:string>>: its failed attempts since it was enqueued or revived; null of a dead one, whose attempts are in silver/attempts
 -- expect known_state: state IN ('ready', 'delayed', 'running', 'dead')
 -- expect named: id IS NOT NULL AND entrypoint IS NOT NULL AND created_at IS NOT NULL

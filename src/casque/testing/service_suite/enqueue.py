@@ -44,6 +44,17 @@ class EnqueueTests:
         assert (claimed.id, claimed.spec.tags) == (added.id, tags)
         assert (await service.heartbeat(claimed.id, token=claimed.token)).spec.tags == tags
 
+    async def test_a_job_that_expires_says_so_and_ends_when_its_time_is_up(self, service: QueueService) -> None:
+        [lasts, ends] = await service.enqueue([a_job(b"1", expires_ms=3_600_000), a_job(b"2", expires_ms=1)])
+        assert (lasts.spec.expires_ms, ends.spec.expires_ms) == (3_600_000, 1)
+
+        while await service.find(ends.id) is not None:
+            pass  # the queue cancels it without being asked for jobs
+
+        assert (await service.stats()).totals.cancelled == 1
+        claimed = await service.dequeue(entrypoints=None, limit=2)
+        assert [(job.id, job.spec.expires_ms) for job in claimed] == [(lasts.id, 3_600_000)]
+
     async def test_jobs_of_one_call_are_added_in_order(self, service: QueueService) -> None:
         specs = [a_job(b"%d" % n) for n in range(25)]
 

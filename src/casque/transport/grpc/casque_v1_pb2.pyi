@@ -58,7 +58,7 @@ MISSED_ONE: Missed
 MISSED_ALL: Missed
 
 class NewJob(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "priority", "run_at_ms", "delay_ms", "max_attempts", "key", "headers", "zone", "max_crashes", "fifo", "tags")
+    __slots__ = ("id", "entrypoint", "payload", "priority", "run_at_ms", "delay_ms", "max_attempts", "key", "headers", "zone", "max_crashes", "fifo", "tags", "expires_ms")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,7 @@ class NewJob(_message.Message):
     MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -92,10 +93,11 @@ class NewJob(_message.Message):
     max_crashes: int
     fifo: bool
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., max_crashes: _Optional[int] = ..., fifo: _Optional[bool] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    expires_ms: int
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., max_crashes: _Optional[int] = ..., fifo: _Optional[bool] = ..., tags: _Optional[_Iterable[str]] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone", "tries", "crashes", "max_crashes", "progress", "fifo", "declined", "tags")
+    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone", "tries", "crashes", "max_crashes", "progress", "fifo", "declined", "tags", "expires_ms")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +132,7 @@ class Job(_message.Message):
     FIFO_FIELD_NUMBER: _ClassVar[int]
     DECLINED_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -157,7 +160,8 @@ class Job(_message.Message):
     fifo: bool
     declined: int
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., fifo: _Optional[bool] = ..., declined: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    expires_ms: int
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., fifo: _Optional[bool] = ..., declined: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("done", "total", "note")
@@ -767,7 +771,7 @@ class ArchiveRequest(_message.Message):
     def __init__(self, since_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., entrypoint: _Optional[str] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., packed: _Optional[bool] = ...) -> None: ...
 
 class ArchivedJob(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "state", "attempts", "created_at_ms", "due_at_ms", "finished_at_ms", "position", "sequence", "claimed_at_ms", "worker", "error", "result", "priority", "max_attempts", "token", "key", "headers", "zone", "run_at_ms", "blob_bytes", "tries", "waiting", "crashes", "max_crashes", "fifo", "tags")
+    __slots__ = ("id", "entrypoint", "payload", "state", "attempts", "created_at_ms", "due_at_ms", "finished_at_ms", "position", "sequence", "claimed_at_ms", "worker", "error", "result", "priority", "max_attempts", "token", "key", "headers", "zone", "run_at_ms", "blob_bytes", "tries", "waiting", "crashes", "max_crashes", "fifo", "tags", "expires_ms")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -803,6 +807,7 @@ class ArchivedJob(_message.Message):
     MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -831,7 +836,8 @@ class ArchivedJob(_message.Message):
     max_crashes: int
     fifo: bool
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., state: _Optional[_Union[JobState, str]] = ..., attempts: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., position: _Optional[int] = ..., sequence: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., token: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., waiting: _Optional[bool] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., fifo: _Optional[bool] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    expires_ms: int
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., state: _Optional[_Union[JobState, str]] = ..., attempts: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., position: _Optional[int] = ..., sequence: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., token: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., waiting: _Optional[bool] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., fifo: _Optional[bool] = ..., tags: _Optional[_Iterable[str]] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class ArchiveResponse(_message.Message):
     __slots__ = ("jobs", "packed")
