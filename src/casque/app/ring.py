@@ -28,6 +28,7 @@ from casque.storage.port import Store, place_of
 from casque.transport.access import TokenBook
 from casque.transport.grpc.credentials import ClientTls
 from casque.transport.shard_border import as_peer
+from casque.transport.tls import ServerTls
 
 IDLE_LEASES = 4
 """Interval of heartbeats in an idle shard, in leases: the broker shows for all shards at once that it lives."""
@@ -44,6 +45,8 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
 
     token: str | None = None
     tls: ClientTls | None = None
+    own: ServerTls | None = None
+    """This broker's own certificate, which it shows to the others. None: the one in `tls`."""
 
     def check(self, book: TokenBook | None) -> None:
         """Check that the others will accept this broker, if their tokens are the same.
@@ -70,7 +73,11 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
     def connect(self, shard: int, address: str) -> RemoteService:
-        return peer_connect(shard, self.token, self.tls)(address)
+        tls = self.tls
+        if tls is not None and self.own is not None:
+            current = self.own.current()
+            tls = msgspec.structs.replace(tls, key=current.key, chain=current.cert)
+        return peer_connect(shard, self.token, tls)(address)
 
 
 Connect: TypeAlias = Callable[[int, str], RemoteService]

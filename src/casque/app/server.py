@@ -35,7 +35,7 @@ from casque.transport.limits import DEFAULT_LIMITS, Limits
 from casque.transport.listening import Address, advertised, check_exposure
 from casque.transport.measured import measuring
 from casque.transport.shard_border import admit_peers
-from casque.transport.tls import Tls
+from casque.transport.tls import ServerTls
 
 log = logger("app")
 
@@ -49,7 +49,7 @@ class ServeOptions:
     http: Address | None = None
     advertise: str | None = None
     """The address of the gRPC port for clients, if it differs from the one it listens on."""
-    tls: Tls | None = None
+    tls: ServerTls | None = None
     tokens: TokenBook | None = None
     insecure: bool = False
     guarded: bool = False

@@ -34,7 +34,8 @@ from casque.storage.url import open_store
 from casque.transport.access import TokenBook
 from casque.transport.limits import Limits, changed, split
 from casque.transport.listening import Address
-from casque.transport.tls import Tls, TlsFiles
+from casque.transport.tls import ServerTls, TlsFiles
+from casque.transport.tls_renewal import RenewedTls
 
 if TYPE_CHECKING:
     # Servers need packages that the other commands do without.
@@ -174,12 +175,13 @@ def serve(
         limits, grpc_limits = _limits(limit or [])
         if guarded and tokens is None:
             raise InvalidInputError("--guarded requires tokens: add --tokens FILE")
+        tls = _tls(tls_cert, tls_key, tls_client_ca)
         return ServeOptions(
             url=place.url,
             listen=Address.parse(listen, option="--listen"),
             http=None if no_http else _http_address(http),
             advertise=advertise,
-            tls=_tls(tls_cert, tls_key, tls_client_ca),
+            tls=tls,
             tokens=None if tokens is None else TokenBook(tokens),
             insecure=insecure,
             guarded=guarded,
@@ -193,7 +195,7 @@ def serve(
             drain=_span("--drain", drain),
             limits=limits,
             grpc_limits=grpc_limits,
-            peers=_peers(tls_cert, tls_key, peer_ca or tls_client_ca),
+            peers=_peers(tls, peer_ca or tls_client_ca),
         )
 
     try:
@@ -345,13 +347,13 @@ def _http_address(given: str | None) -> Address:
     return next_free(HTTP_DEFAULT) if given is None else Address.parse(given, option="--http")
 
 
-def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
+def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
     if cert is None and key is None and client_ca is None:
         return None
     if cert is None or key is None:
         missing = "--tls-cert" if cert is None else "--tls-key"
         raise InvalidInputError(f"TLS needs a certificate and its key: {missing} is missing")
-    return TlsFiles(cert, key, client_ca).load()
+    return RenewedTls(TlsFiles(cert, key, client_ca))
 
 
 def _limits(pairs: list[str]) -> tuple[Limits, GrpcLimits]:
@@ -363,17 +365,16 @@ def _limits(pairs: list[str]) -> tuple[Limits, GrpcLimits]:
     return of_calls, of_server
 
 
-def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:
+def _peers(own: ServerTls | None, ca: Path | None) -> Peers:
     """How this broker calls others of its ring: as they call this one, with its own certificate."""
     from casque.app import Peers
     from casque.transport.grpc.credentials import ClientTls
 
     token = peer_token()
-    if cert is None or key is None:
+    if own is None:
         return Peers(token=token)
     try:
-        roots = None if ca is None else ca.read_bytes()
-        return Peers(token=token, tls=ClientTls(roots=roots, key=key.read_bytes(), chain=cert.read_bytes()))
+        return Peers(token=token, tls=ClientTls(roots=None if ca is None else ca.read_bytes()), own=own)
     except OSError as error:
         raise InvalidInputError(f"--peer-ca: {error}") from error
 

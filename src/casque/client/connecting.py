@@ -13,7 +13,8 @@ import msgspec
 
 from casque.client.leading import look_up
 from casque.client.opening import Parts
-from casque.client.remote import Finder, RemoteQueue, RemoteService
+from casque.client.probing import Prober
+from casque.client.remote import RemoteQueue, RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
 from casque.client.trust import Origin, check_address, is_from_here
 from casque.clock import Random, system_random
@@ -109,7 +110,8 @@ def by_address(url: str, *, token: str | None, tls: ClientTlsFiles | None, env: 
     origin = Origin.HERE if is_from_here(url) else Origin.GIVEN
     trusted = _Trusted(origin, tls, frozenset(addresses))
     connect = _grpc(token, tls, trusted) if parts.scheme.startswith("grpc") else _http(token, tls, trusted)
-    return _remote(AddressFinder(addresses), connect, env)
+    prober = Prober(parts.scheme.removesuffix("s"), tls, frozenset(addresses), env.clock)
+    return RemoteQueue(AddressFinder(addresses), connect, env, prober)
 
 
 def by_bucket(
@@ -117,7 +119,8 @@ def by_bucket(
 ) -> RemoteQueue:
     """Follow the leader that the bucket names, over gRPC."""
     finder = BucketFinder(store, owns_store=owns_store, rng=env.rng)
-    return _remote(finder, _grpc(token, tls, _Trusted(Origin.BUCKET, tls)), env)
+    prober = Prober("grpc", tls, frozenset(), env.clock)
+    return RemoteQueue(finder, _grpc(token, tls, _Trusted(Origin.BUCKET, tls)), env, prober)
 
 
 def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Callable[[int], Shard]:
@@ -180,10 +183,6 @@ class _Trusted:
         hinted = self._origin is Origin.GIVEN and address not in self._given
         origin = Origin.HINT if hinted else self._origin
         check_address(address, origin=origin, encrypted=self._encrypted, pinned=self._pinned)
-
-
-def _remote(finder: Finder, connect: Callable[[str], RemoteService], env: Environment) -> RemoteQueue:
-    return RemoteQueue(finder, connect, env)
 
 
 def _grpc(token: str | None, tls: ClientTlsFiles | None, trusted: _Trusted) -> Callable[[str], RemoteService]:

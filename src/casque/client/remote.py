@@ -14,12 +14,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
 import msgspec
 
+from casque.client.probing import Prober
 from casque.client.trust import UntrustedAddressError
 from casque.clock import new_id
 from casque.environment import Environment, Patience
 from casque.errors import (
     BrokerUnreachableError,
     CasqueError,
+    InvalidInputError,
     JobNotFoundError,
     LeadershipLostError,
     LeaseLostError,
@@ -88,8 +90,16 @@ class Finder(Protocol):
 class RemoteQueue(QueueService):
     """Satisfies `QueueService` through the current leader."""
 
-    def __init__(self, finder: Finder, connect: Callable[[str], RemoteService], env: Environment) -> None:
+    def __init__(
+        self,
+        finder: Finder,
+        connect: Callable[[str], RemoteService],
+        env: Environment,
+        prober: Prober | None = None,
+    ) -> None:
         self._finder = finder
+        self._prober = prober
+        """Until the first answer: after that the way is known to be right, and a failover must not wait for a look."""
         self._connect = connect
         self._env = env
         self._clock = env.clock
@@ -224,7 +234,9 @@ class RemoteQueue(QueueService):
                     await self._turn_away(asked, error, patience)
                 asked = None
                 asked = await self._found(patience)
-                return await call(asked)
+                answer = await call(asked)
+                self._prober = None
+                return answer
             except ASKED_AGAIN as again:
                 if isinstance(again, UnknownOutcomeError):
                     doubt = again
@@ -241,7 +253,16 @@ class RemoteQueue(QueueService):
                 raise _final_error(failure, doubt) from failure
 
     async def _turn_away(self, broker: RemoteService, error: CasqueError, patience: _Persistence) -> None:
-        """This broker does not lead, or does not answer: choose another. Raises the error when patience runs out."""
+        """This broker does not lead, or does not answer: choose another. Raises the error when patience runs out.
+
+        Raises:
+            InvalidInputError: no broker can be reached in this way, however long it is tried.
+        """
+        # A port with TLS closes the connection of a client without after its request: that looks like a lost answer.
+        if isinstance(error, BrokerUnreachableError | UnknownOutcomeError) and self._prober is not None:
+            problem = await self._prober.hopeless(broker.address)
+            if problem is not None:
+                raise InvalidInputError(problem) from error
         address = error.address if isinstance(error, ELSEWHERE) else None
         if self._leader is broker:
             self._leader = None

@@ -1,7 +1,6 @@
 """TLS from files: a certificate, its key and, for mutual TLS, the authority of the clients' certificates.
 
-A broker finds problems with them when it starts, by a handshake with itself, and not when the first client calls. The
-files are read once: restart the broker to load a new certificate.
+A broker finds problems with them when it starts, by a handshake with itself, and not when the first client calls.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import ssl
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -79,6 +79,20 @@ class TlsFiles(msgspec.Struct, frozen=True):
         )
 
 
+class ServerTls(Protocol):
+    """TLS of a server: files that were read once, or that may be renewed."""
+
+    @property
+    def client_ca(self) -> bytes | None: ...
+
+    @property
+    def context(self) -> ssl.SSLContext: ...
+
+    def current(self) -> Tls:
+        """For a connection that begins now."""
+        ...
+
+
 class Tls(msgspec.Struct, frozen=True):
     """TLS settings for servers: PEM for gRPC, a context for HTTP."""
 
@@ -86,6 +100,9 @@ class Tls(msgspec.Struct, frozen=True):
     key: bytes
     client_ca: bytes | None
     context: ssl.SSLContext
+
+    def current(self) -> Tls:
+        return self
 
     def __repr__(self) -> str:
         """Without the key: values like this end up in logs."""

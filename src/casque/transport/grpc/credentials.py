@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import msgspec
 
-from casque.transport.tls import Tls
+from casque.transport.tls import ServerTls, Tls
 
 
 class ClientTls(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,22 @@ class ClientTls(msgspec.Struct, frozen=True, kw_only=True):
         return f"ClientTls(mutual={self.key is not None})"
 
 
-def server_credentials(tls: Tls) -> grpc.ServerCredentials:
-    return grpc.ssl_server_credentials(
-        [(tls.key, tls.cert)], root_certificates=tls.client_ca, require_client_auth=tls.client_ca is not None
+def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    """gRPC asks before each handshake whether there is another certificate by now."""
+    used = tls.current()
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal used
+        latest = tls.current()
+        if latest is used:
+            return None
+        used = latest
+        return _configuration(latest)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(used), renewed, require_client_authentication=used.client_ca is not None
     )
+
+
+def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(tls.key, tls.cert)], root_certificates=tls.client_ca)

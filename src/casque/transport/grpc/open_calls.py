@@ -17,9 +17,9 @@ from casque.transport.grpc.refusals import abort, cut_off
 Handler = Callable[[Any, Any], Awaitable[None]]
 
 STOPPING = "this one is stopping"
-QUIET_S = 0.05
-"""Calls are held until none has come for this long: a caller that repeats its call at once has done so by then."""
-QUIET_ROUNDS = 10
+QUIET_S = (*[0.05] * 6, *[0.01] * 10)
+"""Calls are held until none has come for this long, tried in turn: a caller that repeats its call at once has done so
+within the first. Callers that send without waiting for answers may leave no such gap, and are not waited for."""
 
 
 class OpenCalls:
@@ -74,13 +74,13 @@ class OpenCalls:
         await asyncio.gather(limit, ended, return_exceptions=True)
 
     async def hold(self) -> None:
-        """Hold new calls back until no more come. Callers that never wait for an answer are not waited for."""
+        """Hold new calls back until no more come, within a part of a second."""
         self._held = asyncio.Event()
         if not self._begun:
             return
-        for _ in range(QUIET_ROUNDS):
+        for quiet_s in QUIET_S:
             begun = self._begun
-            await self._clock.sleep(QUIET_S)
+            await self._clock.sleep(quiet_s)
             if self._begun == begun:
                 return
 

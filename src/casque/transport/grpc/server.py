@@ -31,7 +31,7 @@ from casque.transport.grpc.session import Session
 from casque.transport.grpc.streams import Streams
 from casque.transport.grpc.unary import one_request, unary
 from casque.transport.grpc.verbs import Verbs
-from casque.transport.tls import Tls
+from casque.transport.tls import ServerTls
 
 log = logger("transport.grpc")
 
@@ -72,7 +72,7 @@ class GrpcServer:
         host: Host,
         *,
         listen: str,
-        tls: Tls | None = None,
+        tls: ServerTls | None = None,
         admit: Admit = EVERYBODY,
         peers: Admit | None = None,
         limits: GrpcLimits = DEFAULT_LIMITS,

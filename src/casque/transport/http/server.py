@@ -54,7 +54,7 @@ from casque.transport.http.zone_numbers import ZoneNumbers
 from casque.transport.measured import Measured, Numbers
 from casque.transport.quotas import Bytes
 from casque.transport.scopes import ANYBODY
-from casque.transport.tls import Tls
+from casque.transport.tls import ServerTls
 
 log = logger("transport.http")
 
@@ -100,7 +100,7 @@ class HttpServer:
         host: Host,
         *,
         listen: str,
-        tls: Tls | None = None,
+        tls: ServerTls | None = None,
         admit: Admit = EVERYBODY,
         metrics: Metrics | None = None,
         entrypoints: EntrypointNumbers | None = None,
