@@ -117,6 +117,15 @@ def test_every_verb_is_in_the_reference_of_metrics() -> None:
         assert f"`{verb}`" in page, verb
 
 
+def test_every_call_of_the_grpc_service_is_in_the_reference() -> None:
+    proto = (ROOT / "proto" / "casque" / "v1" / "queue.proto").read_text()
+    page = (DOCS / "reference" / "grpc.md").read_text()
+    calls = re.findall(r"^\s*rpc (\w+)", proto, re.MULTILINE)
+    assert calls
+    for call in calls:
+        assert f"`{call}`" in page, call
+
+
 async def test_the_example_document_is_a_queue() -> None:
     [example] = [block.text for block in blocks(DOCS / "reference" / "document-format.md") if block.language == "json"]
     state = await DirectQueue(InMemoryStorage(example.encode())).read_state()
