@@ -21,6 +21,7 @@ import typer.main
 import casque
 from casque import DirectQueue, InMemoryStorage, QueueSettings, errors
 from casque.cli.main import app
+from casque.service import Scope, requests
 from casque.state import Event
 from casque.storage import cloud_options
 from tests.support.command_lines import commands
@@ -105,6 +106,24 @@ def test_every_field_of_the_document_is_in_the_reference() -> None:
     kept = json.loads((ROOT / "tests" / "compat" / "casque-0.1" / "everything.json").read_text())
     for field in {*kept, *kept["counters"], *(field for job in kept["jobs"] for field in job)}:
         assert f"`{field}`" in page, field
+
+
+def test_every_verb_is_in_the_reference_of_metrics() -> None:
+    page = (DOCS / "reference" / "metrics.md").read_text()
+    kinds = [kind for kind in vars(requests).values() if isinstance(kind, type) and issubclass(kind, requests.Request)]
+    verbs = [requests.verb_of(kind) for kind in kinds if kind is not requests.Request and kind.scope is not Scope.PEER]
+    assert len(verbs) > 20
+    for verb in verbs:
+        assert f"`{verb}`" in page, verb
+
+
+def test_every_call_of_the_grpc_service_is_in_the_reference() -> None:
+    proto = (ROOT / "proto" / "casque" / "v1" / "queue.proto").read_text()
+    page = (DOCS / "reference" / "grpc.md").read_text()
+    calls = re.findall(r"^\s*rpc (\w+)", proto, re.MULTILINE)
+    assert calls
+    for call in calls:
+        assert f"`{call}`" in page, call
 
 
 async def test_the_example_document_is_a_queue() -> None:

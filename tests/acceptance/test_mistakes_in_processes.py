@@ -254,6 +254,27 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("0\n", "")
 
 
+# --- Profiles of AWS's own tools ---
+
+
+@pytest.mark.timeout(2 * LIMIT_S)
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        ("missing", "there is no AWS profile 'missing' in {home}/.aws/credentials or {home}/.aws/config"),
+        ("half", "the AWS profile 'half' has aws_access_key_id, but no aws_secret_access_key"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_is_named(tmp_path: Path, profile: str, said: str) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "credentials").write_text("[half]\naws_access_key_id = AKIA\n")
+
+    ended = casque("jobs list s3://bucket/orders", tmp_path, AWS_PROFILE=profile, HOME=str(tmp_path))
+
+    assert said.format(home=tmp_path) in ended.said
+    assert ended.code == 2
+
+
 # --- A full disk ---
 
 

@@ -34,7 +34,7 @@ MEANING = {
     "finished_at": "When the job finished.",
     "attempt": "Number of the attempt, from 1. It starts at 1 again when a dead job is retried.",
     "ended_at": "When the attempt ended.",
-    "outcome": "`failed` or `expired`; for the last attempt the state of the job: `done`, `dead`, `cancelled`.",
+    "outcome": "`failed`, `expired` or `crashed`; for the last attempt the state: `done`, `dead`, `cancelled`.",
     "last": "Whether this attempt ended the job.",
     "waiting": "Whether the job ended while no worker held it, so without a last attempt.",
     "result_bytes": "Size of the result; null without one.",
