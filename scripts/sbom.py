@@ -84,8 +84,8 @@ def walk(package: Distribution, extras: set[str]) -> Iterator[tuple[str, tuple[D
 def component(package: Distribution) -> dict[str, Any]:
     about: dict[str, Any] = {"bom-ref": purl(package), "type": "library"}
     about |= {"name": package.name, "version": package.version}
-    if licence := package.metadata.get("License-Expression"):
-        about["licenses"] = [{"expression": licence}]
+    if licences := package.metadata.get_all("License-Expression"):
+        about["licenses"] = [{"expression": licences[0]}]
     return {**about, "purl": purl(package)}
 
 
