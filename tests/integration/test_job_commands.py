@@ -119,6 +119,13 @@ def test_each_line_becomes_a_job_while_the_others_are_still_to_come(url: str) ->
     assert on(url, lambda q: q.stats()).totals.delayed == 3
 
 
+def test_a_job_has_the_id_that_was_chosen_and_no_other_has_it(url: str) -> None:
+    assert casque("enqueue", url, "send", "x", "--id", "mail-17").stdout == "mail-17\n"
+    refused = casque("enqueue", url, "send", "y", "--id", "mail-17", ends=2).stderr
+    assert "a job with the id 'mail-17' is already in the queue" in refused
+    assert on(url, lambda q: q.stats()).totals.enqueued == 1
+
+
 def test_lines_of_a_file_and_how_far_it_came_when_one_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +149,9 @@ def test_lines_of_a_file_and_how_far_it_came_when_one_is_refused(
         (["send", "@nowhere"], "@nowhere"),
         (["send", "--key", "k", "--count", "2"], "--key is for one job"),
         (["send", "--lines", "--request-id", "r"], "--request-id"),
+        (["send", "--lines", "--id", "mail-17"], "--id is for one job"),
+        (["send", "x", "--count", "2", "--id", "mail-17"], "--id is for one job"),
+        (["send", "x", "--id", ""], "id must be"),
         (["send", "text", "--lines"], "leave the payload out"),
         ([], "no entrypoint: write casque enqueue"),
     ],

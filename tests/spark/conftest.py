@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason='needs pip install "casque[spark]"')
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from casque.codec.head import FORMAT
@@ -22,6 +23,12 @@ from tests.spark.faulty import Faults, FaultyDataSource
 from tests.spark.known_answers import Made, of_ring
 from tests.spark.places import Place
 from tests.support.servers import Server
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 3):
+        # Before 4.3, PySpark left the sockets of `collect` to the garbage collector.
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket.socket:ResourceWarning")
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,10 @@ def enqueue(
         bool,
         typer.Option("--lines", help="Add one job per line of standard input, or of @FILE; empty lines are skipped."),
     ] = False,
+    job_id: Annotated[
+        str | None,
+        typer.Option("--id", help="Id of the job, instead of a random one; refused while a job in the queue has it."),
+    ] = None,
     request_id: Annotated[
         str | None, typer.Option("--request-id", help="Id of this request: repeated with the same id, it acts once.")
     ] = None,
@@ -97,6 +101,7 @@ def enqueue(
         delay=None if delay is None else parse_span("--delay", delay),
         run_at=None if at is None else times.moment("--at", at),
         fifo=fifo,
+        id=job_id,
     )
     make = partial(_with, job) if target.app is None else _checked_by(target.app, job)
     _check(job, count=count, lines=lines, request_id=request_id)
@@ -124,6 +129,8 @@ def _check(job: NewJob[bytes], *, count: int, lines: bool, request_id: str | Non
         raise InvalidInputError("--fifo does not go together with --delay or --at: jobs come one after the other")
     if job.key is not None and (lines or count > 1):
         raise InvalidInputError("--key is for one job: of many that have the same key, only the first is added")
+    if job.id is not None and (lines or count > 1):
+        raise InvalidInputError("--id is for one job: many need an id each, which casque makes")
     if lines and (request_id is not None or count > 1):
         raise InvalidInputError("--request-id and --count do not go together with --lines")
     if count > COMMIT_JOBS and request_id is not None:
