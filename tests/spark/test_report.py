@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from casque import Queue
 from casque.cli.main import app
 from casque.errors import InvalidInputError
-from casque.spark import models, pipeline
+from casque.spark import models, pipeline, session
 from casque.spark.report import Report, build, queries
 from casque.spark.report.figures import Figures
 from casque.spark.report.headline import compare, headlines
@@ -435,3 +435,18 @@ def test_periods_that_make_no_sense_are_refused(spark: SparkSession, known_wareh
         )
     with pytest.raises(InvalidInputError, match="knows nothing from before"):
         build(spark, known_warehouse.warehouse, as_of=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.long
+def test_the_program_in_the_docs_writes_the_page(
+    spark: SparkSession, known_warehouse: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "read-the-report.md").read_text()
+    [program] = re.findall(r"^```python our_report.py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    # A session that is found would take over the settings of a new one.
+    monkeypatch.setattr(session, "local_session", lambda: spark)
+    names: dict[str, Any] = {}
+    exec(program.replace("s3://bucket/warehouse", known_warehouse.warehouse), names)
+    assert (tmp_path / "report.html").read_text() == names["report"].html()
+    assert names["report"].figures.total.finished > 0
