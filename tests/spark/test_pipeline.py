@@ -444,6 +444,15 @@ def test_values_at_the_ends_of_their_ranges_are_kept(spark: SparkSession, tmp_pa
     assert sorted((row["priority"], row["max_attempts"]) for row in added) == sorted(ends * 2)
 
 
+def test_the_shares_of_a_large_commit_add_up_to_one(spark: SparkSession, tmp_path: Path) -> None:
+    url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
+    with SyncQueue.open(url) as queue:
+        queue.enqueue_many([("send", b"")] * 701)
+    run(spark, url, warehouse)
+    [row] = warehouse.snapshot().arrow("gold/requests").to_pylist()
+    assert (row["operations"], row["commits"]) == (701, 1)
+
+
 @pytest.mark.long
 def test_waits_of_jobs_that_were_put_off_and_tried_often_and_percentiles_of_two(
     spark: SparkSession, tmp_path: Path

@@ -13,7 +13,7 @@ WITH of_jobs AS (
   SELECT shard, position, date_trunc('HOUR', at) AS hour, job_id, entrypoint, zone, payload_bytes
   FROM bronze_events WHERE job_id IS NOT NULL
 ), commits AS (
-  SELECT shard, position, CAST(1 / count(*) AS DECIMAL(28, 9)) AS share FROM of_jobs GROUP BY 1, 2
+  SELECT shard, position, CAST(1 / count(*) AS DECIMAL(28, 18)) AS share FROM of_jobs GROUP BY 1, 2
 ), by_job AS (
   SELECT hour, job_id, count(*) AS operations, sum(share) AS commits, sum(coalesce(payload_bytes, 0L)) AS bytes
   FROM of_jobs JOIN commits USING (shard, position) GROUP BY 1, 2
