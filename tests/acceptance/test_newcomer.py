@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.command_lines import in_shell, parsed
-from tests.support.pages import DOCS, PAGES, ROOT, Reader, blocks, requirements, shell_lines
+from tests.support.pages import DOCS, LIMIT_S, PAGES, ROOT, Reader, blocks, requirements, shell_lines
 
 LONG = (
     *("enqueue-with-spark", "process-with-spark", "read-the-report", "read-with-spark", "replay-jobs"),
@@ -63,7 +63,9 @@ def newcomer(environment_of: Callable[[Path], Path], tmp_path: Path) -> Newcomer
 
 
 def page_with_code(page: str) -> Any:
-    return pytest.param(page, marks=[pytest.mark.long] if Path(page).stem in LONG else [])
+    return pytest.param(
+        page, marks=[pytest.mark.long, pytest.mark.timeout(2 * LIMIT_S)] if Path(page).stem in LONG else []
+    )
 
 
 WITH_CODE = [page for page in PAGES if page in COMMANDS or any(b.language == "python" for b in blocks(DOCS / page))]
