@@ -1090,6 +1090,6 @@ def test_the_reference_has_the_limits_that_are_kept() -> None:
     assert rows["`wait` of a `dequeue`"].startswith(f"{limits.wait_s / 60:g} minutes")
     assert rows["the `result` of an `ack`"] == f"{limits.result_bytes >> 10} KiB"
     assert rows["the `error` of a `nack`"].startswith(f"{checks.ERROR_MAX:,} characters")
-    assert rows["attempts that came to nothing, kept with a job"].startswith(f"the last {TRIES_MAX}, ")
+    assert rows["failed attempts kept with a job"].startswith(f"the last {TRIES_MAX}, ")
     assert rows["a unique key"] == f"{checks.KEY_MAX:,} printable characters"
     assert rows["headers of a job"] == f"{checks.HEADERS_MAX}, of together {checks.HEADERS_CHARACTERS_MAX:,} characters"
