@@ -1092,4 +1092,6 @@ def test_the_reference_has_the_limits_that_are_kept() -> None:
     assert rows["the `error` of a `nack`"].startswith(f"{checks.ERROR_MAX:,} characters")
     assert rows["failed attempts kept with a job"].startswith(f"the last {TRIES_MAX}, ")
     assert rows["a unique key"] == f"{checks.KEY_MAX:,} printable characters"
-    assert rows["headers of a job"] == f"{checks.HEADERS_MAX}, with {checks.HEADERS_CHARACTERS_MAX:,} characters in total"
+    assert (
+        rows["headers of a job"] == f"{checks.HEADERS_MAX}, with {checks.HEADERS_CHARACTERS_MAX:,} characters in total"
+    )
