@@ -48,6 +48,7 @@ def test_a_job_can_be_given_a_time_after_which_it_is_cancelled(url: str) -> None
     casque("enqueue", url, "send", "1", "--expires", "10m")
     [job] = lines_of(casque("jobs", "list", url, "--json"))
     assert job["expires_ms"] == 600_000
+    assert "expires     20" in casque("jobs", "show", url, job["id"]).output
 
     refused = casque("enqueue", url, "send", "2", "--expires", "1m", "--delay", "2m", ends=2)
     assert "expires must be later than delay or run_at" in " ".join(refused.output.split())

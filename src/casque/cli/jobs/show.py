@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import msgspec
@@ -119,10 +119,11 @@ def _print_story(story: Story) -> None:
             "zone": job.zone or "",
             "key": job.key or "",
             "headers": " ".join(f"{name}={value}" for name, value in (job.headers or {}).items()),
-            **{field.name: shown(getattr(job, field.name)) for field in GAINED},
+            **{field.name: shown(getattr(job, field.name)) for field in GAINED if field.name != "expires_ms"},
             "priority": str(job.priority or ""),
             "enqueued": f"{clock_time(job.created_at)} UTC",
             "due": f"{clock_time(job.due_at)} UTC",
+            "expires": _expires(job),
             "attempts": of_max(job.attempts, job.max_attempts),
             "crashes": of_max(job.crashes, job.max_crashes) if job.crashes else "",
             "progress": _progress(job),
@@ -137,6 +138,12 @@ def _print_story(story: Story) -> None:
     console.print(printable(story.why), soft_wrap=True)
     for earlier in story.finishes[:-1]:
         console.print(printable(f"Before that: {describe_end(earlier)}"), soft_wrap=True)
+
+
+def _expires(job: JobView | ArchivedJob) -> str:
+    if job.expires_ms is None:
+        return ""
+    return f"{clock_time(job.created_at + timedelta(milliseconds=job.expires_ms))} UTC"
 
 
 def _attempts(job: JobView | ArchivedJob) -> list[AttemptRow]:
