@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from casque.request_budget import RequestBudget
-from casque.storage.port import Outcome, Read, Store, Watched, locate, place_of
+from casque.storage.port import Outcome, Read, Store
+from casque.storage.wrapped import WrappedStore
 
 PAGE_KEYS = 1000
 """Stores list this many objects per request."""
 
 
-class BudgetedStore:
+class BudgetedStore(WrappedStore):
     """Another store. It delays no request: the callers ask the budget. Closing it closes the other store.
 
     >>> import asyncio
@@ -25,7 +26,7 @@ class BudgetedStore:
     """
 
     def __init__(self, store: Store, budget: RequestBudget) -> None:
-        self._store = store
+        super().__init__(store)
         self._budget = budget
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
@@ -52,15 +53,3 @@ class BudgetedStore:
             if listed % PAGE_KEYS == 0:
                 self._budget.spend()
             yield key
-
-    async def place(self, *, make: bool) -> str | None:
-        return await place_of(self._store, make=make)
-
-    def locate(self, key: str) -> str:
-        return locate(self._store, key)
-
-    def watch(self, folder: str, appeared: Callable[[str], None]) -> Callable[[], None] | None:
-        return self._store.watch(folder, appeared) if isinstance(self._store, Watched) else None
-
-    async def close(self) -> None:
-        await self._store.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
 from casque.errors import StorageError, StoreAccessError
-from casque.storage.port import Lost, Outcome, Read, Store, Unknown, Watched, locate, place_of
+from casque.storage.port import Lost, Outcome, Read, Store, Unknown
+from casque.storage.wrapped import WrappedStore
 from casque.telemetry.metrics import Metrics, Spread
 
 R = TypeVar("R")
@@ -17,7 +18,7 @@ ANY = ("ok", "error", "denied")
 OF_WRITES = ("lost", "unknown")
 
 
-class MeteredStore:
+class MeteredStore(WrappedStore):
     """Another store, with numbers of its requests in `metrics`. Closing it closes the other store.
 
     >>> import asyncio
@@ -30,7 +31,7 @@ class MeteredStore:
     """
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
-        self._store = store
+        super().__init__(store)
         self._requests = metrics.counter(
             "casque_store_requests_total",
             "Requests to the store, by outcome: ok, lost (another writer was first), unknown (no answer to a write), "
@@ -75,18 +76,6 @@ class MeteredStore:
             raise
         finally:
             self._count("list", outcome, elapsed_s)
-
-    async def place(self, *, make: bool) -> str | None:
-        return await place_of(self._store, make=make)
-
-    def locate(self, key: str) -> str:
-        return locate(self._store, key)
-
-    def watch(self, folder: str, appeared: Callable[[str], None]) -> Callable[[], None] | None:
-        return self._store.watch(folder, appeared) if isinstance(self._store, Watched) else None
-
-    async def close(self) -> None:
-        await self._store.close()
 
     async def _timed(self, operation: str, request: Awaitable[R]) -> R:
         now = asyncio.get_running_loop().time
