@@ -501,9 +501,9 @@ class _Script:
 
     def _change(self, job_id: str, after: JobState | None) -> None:
         self._changes.append(Change(self._now(), job_id, self._states.get(job_id), after))
-        if after is None:
-            del self._states[job_id]
-        else:
+        # Taken out first: dead jobs are purged in the order of their last deaths.
+        self._states.pop(job_id, None)
+        if after is not None:
             self._states[job_id] = after
 
     def _committed(self, verb: str, *job_ids: str) -> None:

@@ -263,7 +263,7 @@ async def test_a_worker_does_the_jobs_of_the_compose_file(tmp_path: Path) -> Non
         f"-{name}.port={port}"
         for name, port in {"master": master, "volume": volume, "filer": filer, "admin": admin}.items()
     ]
-    probe = store["healthcheck"]["test"][-1].replace("8333", str(s3))
+    probe = store["healthcheck"]["test"][-1].replace("8888", str(filer))
 
     def broker(name: str, grpc: int, http: int) -> list[str]:
         own = {"0.0.0.0:7700": f"127.0.0.1:{grpc}", "0.0.0.0:7701": f"127.0.0.1:{http}", **here}

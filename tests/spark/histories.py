@@ -119,6 +119,9 @@ async def _end_in_other_ways(q: Queue[bytes], clock: ManualClock) -> None:
     await q.heartbeats([Lease(job.id, job.token, Progress(1, 2, "half"))])
     await q.give_back([job])
     await q.reschedule(job.id, delay=60, priority=7)
+    await q.enqueue("late", b"", expires=60)
+    await clock.advance(120)
+    assert not await q.dequeue("late")
     dead = await q.jobs(states=[JobState.DEAD], entrypoint="died")
     assert dead
     await q.purge(entrypoint="died")

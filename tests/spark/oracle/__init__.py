@@ -28,7 +28,7 @@ TABLES = tuple(name for name in models() if not name.startswith("quality/"))
 """Tables of the history. The others tell of runs."""
 LINE = (
     "id entrypoint payload result state zone key error created_at run_at finished_at VARCHAR, "
-    "attempts crashes priority max_attempts max_crashes position sequence blob_bytes BIGINT, fifo BOOLEAN, "
+    "attempts crashes priority max_attempts max_crashes position sequence blob_bytes expires_ms BIGINT, fifo BOOLEAN, "
     "tags VARCHAR[]"
 )
 

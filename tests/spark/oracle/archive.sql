@@ -4,6 +4,6 @@ SELECT CAST(coalesce(nullif(regexp_extract(filename, 'shards/(\d+)/', 1), ''), '
   coalesce(blob_bytes, octet_length(from_base64(payload))) AS payload_bytes,
   octet_length(from_base64(result)) AS result_bytes,
   CASE WHEN filename LIKE '%/shards/%' THEN sequence * 4096 + shard ELSE sequence END AS sequence,
-  attempts, coalesce(crashes, 0) AS crashes, error, coalesce(fifo, false) AS fifo, tags,
+  attempts, coalesce(crashes, 0) AS crashes, error, coalesce(fifo, false) AS fifo, tags, expires_ms,
   ms(created_at) AS created_at, ms(run_at) AS run_at, ms(finished_at) AS finished_at
 FROM lines

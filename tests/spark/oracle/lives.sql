@@ -40,7 +40,7 @@ WITH ends AS (
     LEFT JOIN tried t USING (job_id, life) LEFT JOIN ends e USING (job_id, life)
 ), asked AS (
   SELECT job_id AS id, shard, at_ms AS created_at, entrypoint, zone, key, payload_bytes, sequence, max_attempts,
-    max_crashes, fifo, tags
+    max_crashes, fifo, tags, expires_ms
   FROM feed WHERE kind = 'added'
 ), stored AS (
   SELECT known.*, asked.* EXCLUDE (id), greatest(created_at, run_at) AS asked_at
