@@ -205,6 +205,18 @@ async def test_a_holder_that_died_keeps_nobody_waiting() -> None:
         assert len(await second.jobs()) == ALONE_COMMITS + 2
 
 
+async def test_a_writer_that_was_alone_does_not_take_the_queue_from_a_broker_that_leads_since() -> None:
+    store = MemoryStore()
+    committer = await alone_for_long(store)
+    assert await Broker(store, "a").lead()
+    led = await head_of(store)
+
+    await committer.hold()
+
+    assert await head_of(store) == led
+    assert led["mode"] == "led"
+
+
 async def test_writers_that_take_turns_leave_each_other_alone() -> None:
     store = MemoryStore()
     async with opened(store) as first, opened(store) as second:
