@@ -320,7 +320,7 @@ class LogJournal(Replica):
         # A new queue begins with version 1. Otherwise a changed head shows that its writer is alive.
         if seen is not None and (head.epoch, head.version) != (seen.epoch, max(seen.version, 1)):
             return None
-        # A broker may have taken the lead since this writer was alone, and answers from memory: only a lease deposes it.
+        # A broker may lead since this writer was alone, and answer from memory: only a lease deposes it.
         if mode is Mode.EXCLUSIVE and head.epoch != self._epoch:
             return None
         claim = head.next(batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner)
